@@ -180,9 +180,12 @@ class Node:
         self.metrics.connections += 1
 
     def disconnected(self, now: Now, connection: Connection) -> None:
-        """Its parked requests go with it; appended records stay."""
+        """Its parked requests go with it; appended records stay. Cycles are cut: the garbage collector runs
+        too rarely for them.
+        """
         self.metrics.connections -= 1
         connection.is_closed = True
+        connection.fast_path = None
         self.waiting.forget(connection)
         if connection.peer is not None:
             self.controller.disconnected(now, connection.peer)

@@ -235,6 +235,7 @@ class Waiting:
         for pending in connection.pending:
             if pending.parked is not None:
                 self._unpark(pending.parked)
+                pending.parked = None
         connection.pending.clear()
 
     def give_up(self, connection: Connection, reason: str = "internal error") -> None:

@@ -1,5 +1,6 @@
 """The fast path answers what the ordinary way would have answered, byte for byte, or does not answer."""
 
+import gc
 from collections.abc import Callable
 from random import Random
 from typing import Any
@@ -398,6 +399,31 @@ def test_a_client_that_hangs_up_leaves_nothing_behind() -> None:
     write(reader.host, b"late")
     assert not reader.host.answers[reader.connection.id]
     assert not reader.host.partitions("t")[0].waiters
+
+
+def test_a_connection_that_is_gone_needs_no_garbage_collector() -> None:
+    """A full collection may come once a day, and clients come and go."""
+    reader = learned()
+    host = reader.host
+    gc.disable()
+    try:
+        before = count_of(Connection)
+        gone = Reader(host, 12, uses_session=True, forgets=False)
+        for _ in range(3):
+            gone.fetch(0)
+            assert gone.answers()
+        host.ask(host.produce_request("t", batch(b"p"), acks=1), 9, gone.connection)
+        gone.fetch(4)
+        host.node.disconnected(host.clock.now(), gone.connection)
+        del gone
+        host.advance(1.0)  # the deadline of the fetch that waited
+        assert count_of(Connection) == before
+    finally:
+        gc.enable()
+
+
+def count_of(kind: type) -> int:
+    return sum(type(each) is kind for each in gc.get_objects())
 
 
 def test_one_connection_keeps_a_fast_path_of_each_kind() -> None:
