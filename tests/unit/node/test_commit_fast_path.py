@@ -218,6 +218,16 @@ def test_a_refusal_is_not_remembered_though_its_offset_is_there_already() -> Non
     assert error_of(host, connection, commit(host, 2, 9)) == 0
 
 
+def test_a_refused_topic_without_partitions_before_the_one_that_is_taken() -> None:
+    host = host_with_group()
+    connection = host.connect()
+    request = commit(host, 2, 9)
+    request.topics.insert(0, OffsetCommitRequestTopic(name="unknown", partitions=[]))
+    answered = host.ask(request, 9, connection).topics
+    assert [(topic.name, len(topic.partitions)) for topic in answered] == [("t", 1), ("unknown", 0)]
+    assert connection.fast_path is None
+
+
 def test_commits_keep_a_member_alive() -> None:
     host = host_with_group()
     member = member_of(host)
@@ -287,6 +297,22 @@ class TestFollowers:
             assert quick.answers[learned.id] == slow.answers[fresh.id]
         if version < 10:  # else it has the topic's id
             assert log_of(quick) == log_of(slow)
+
+    def test_a_refused_topic_behind_the_one_that_is_taken(self) -> None:
+        """It is refused again in the next commit, which looks the same but for the offset."""
+        host = host_with_group()
+        connection = host.connect()
+        add_second(host, host.partitions("__consumer_offsets")[0])
+        for offset in (1, 2):
+            request = commit(host, offset, 9)
+            refused = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+            request.topics.append(OffsetCommitRequestTopic(name="unknown", partitions=[refused]))
+            host.send(connection, request, 9)
+        second_fetches(host, host.partitions("__consumer_offsets")[0], 2)
+        for _ in range(2):
+            answered = host.receive(connection).topics
+            assert [topic.name for topic in answered] == ["t", "unknown"]
+            assert answered[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def test_it_is_quick_from_the_second_on(self, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
         host = host_with_group()

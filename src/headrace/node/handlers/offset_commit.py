@@ -59,7 +59,8 @@ class OffsetCommit:
         committer = committer_of(body, request.version)
         decision = shard.machine.commit_offsets(request.now, committer, offsets, body.retention_time_ms)
         topics = body.topics
-        request.is_usual = len(offsets) == 1 and len(offsets[0].partitions) == 1
+        # a topic beside it that was refused would have to be refused again
+        request.is_usual = len(asked) == 1 and len(offsets[0].partitions) == 1
 
         def respond(codes: list[ErrorCode]) -> OffsetCommitResponse:
             return OffsetCommitResponse(topics=committed_topics(topics, codes) + rest)
