@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.machines.groups.groups import Groups
 
 NO_OFFSET = -1
+LATEST_MS = 2**63 - 1  # as far as a record can tell
 
 # The partitions of a topic.
 TopicPartitions = tuple[str, Sequence[int]]
@@ -46,7 +47,7 @@ def commit(
 ) -> Decision:
     """The reply is an error code for each offset."""
     refusal = _refusal(machine, now, committer)
-    expires_ms = NO_EXPIRY if retention_ms == NO_EXPIRY else now.wall_ms + retention_ms
+    expires_ms = NO_EXPIRY if retention_ms == NO_EXPIRY else min(now.wall_ms + retention_ms, LATEST_MS)
     return _commit(machine, now, committer.group_id, refusal, topics, expires_ms)
 
 

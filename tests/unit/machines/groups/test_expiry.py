@@ -128,6 +128,16 @@ def test_old_clients_say_themselves_how_long() -> None:
     assert places(shard) == []
 
 
+def test_old_clients_that_say_for_ever() -> None:
+    shard = new_shard()
+    request = commit_request()
+    request.retention_time_ms = 2**63 - 1
+    shard.ask(request, 4)
+    shard.crash()
+    shard.advance(120 * MINUTE_MS)
+    assert places(shard) == [("t", 0)]
+
+
 def test_what_an_open_transaction_may_change_stays() -> None:
     shard = new_shard()
     shard.ask(commit_request(), 8)
