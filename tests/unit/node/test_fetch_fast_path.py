@@ -246,7 +246,7 @@ def test_a_consumer_that_reads_on_takes_it(monkeypatch: pytest.MonkeyPatch, uses
 
 @pytest.mark.parametrize("uses_session", [False, True])
 @pytest.mark.parametrize("more", [{"min_bytes": 0}, {"max_bytes": 0}])
-def test_a_fetch_that_wants_no_bytes_does_not_wait(uses_session: bool, more: dict[str, int]) -> None:
+def test_a_fetch_that_wants_no_bytes_does_not_wait(uses_session: bool, more: dict[str, Any]) -> None:
     """fetch.min.bytes=0: the consumer wants to know at once that there is nothing."""
     reader, _ = pair(12, uses_session=uses_session)
     for _ in range(4):
@@ -333,11 +333,14 @@ def go_on(reader: Reader, wanted: int | None = None, **more: Any) -> bool:
     """The next fetch of the session, on another connection; it names the partition only with an offset. Says
     whether it is answered at once.
     """
-    named = [] if wanted is None else [FetchPartition(partition=0, fetch_offset=wanted, partition_max_bytes=1)]
+    named = []
+    if wanted is not None:
+        partition = FetchPartition(partition=0, fetch_offset=wanted, partition_max_bytes=1)
+        named.append(FetchTopic(topic="t", partitions=[partition]))
     request = FetchRequest(
         session_id=reader.session_id,
         session_epoch=reader.epoch,
-        topics=[FetchTopic(topic="t", partitions=named)] if named else [],
+        topics=named,
         **{"max_wait_ms": 500, "min_bytes": 1, "max_bytes": 1 << 24, **more},
     )
     reader.epoch += 1
