@@ -9,10 +9,14 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
 
+from headrace.base.time import Now
+from headrace.node.connection import Connection
+from headrace.node.effects import Parts
 from headrace.server import core_listener
 from server import fake_node
 from server.fake_node import ECHO, PARK, RunningServer, answer, request, running_server
@@ -136,5 +140,34 @@ def test_an_error_in_the_connection_ends_that_one(
             assert "ZeroDivisionError" in server.logged("internal_error")[0]
             await server.until(lambda: len(server.node.gone) == 1)
             assert await bystander.ask(ECHO, 1, b"unharmed") == b"unharmed"
+
+    run(story())
+
+
+def test_the_loop_has_its_turn_between_many_requests(run: Run, tmp_path: Path) -> None:
+    """Twenty requests of a millisecond each arrive at once: timers and jobs do not wait for all of them."""
+
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            loop, node = asyncio.get_running_loop(), server.node
+            handled_before: list[int] = []
+
+            def handle(now: Now, connection: Connection, frame: memoryview) -> Parts | None:
+                if not node.frames:
+                    loop.call_soon(lambda: handled_before.append(len(node.frames)))
+                end = monotonic() + 0.001
+                while monotonic() < end:
+                    pass
+                return node.handle(now, connection, frame)
+
+            server.process.driver.handle = handle
+            clients = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(20)]
+            await server.until(lambda: len(node.connections) == 20)
+            for client in clients:
+                client.sendall(request(ECHO, 1))
+            await server.until(lambda: len(node.frames) == 20)
+            assert handled_before[0] < 20
+            for client in clients:
+                client.close()
 
     run(story())

@@ -181,6 +181,7 @@ def test_an_error_of_ours_ends_one_connection(run: Run, tmp_path: Path) -> None:
             await client.send(request(RAISE, 1))
             assert await client.is_closed()
             assert "RuntimeError" in server.logged("internal_error")[0]
+            await server.until(lambda: bool(server.node.woken_at))  # what it had begun is owed to others
             assert await bystander.ask(ECHO, 1, b"unharmed") == b"unharmed"
 
     run(story())
