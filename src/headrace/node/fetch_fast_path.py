@@ -83,7 +83,7 @@ class RememberedFetch:
         "partition",
         "partition_max_bytes",
         "route",
-        "session",
+        "session_id",
     )
 
     def __init__(
@@ -98,7 +98,8 @@ class RememberedFetch:
         self.route = route
         self.body = body
         self.partition = partition
-        self.session = session
+        # not the session itself: it may end, with all of its partitions, long before the connection
+        self.session_id = 0 if session is None else session.id
         self.key = (topic, wanted.partition)
         self.cached: CachedPartition | None = None if session is None else session.partitions[self.key]
         self.leader_epoch = wanted.current_leader_epoch
@@ -131,7 +132,7 @@ class RememberedFetch:
             else {"topic": body.topics[0].topic}
         )
         answer = FetchResponse(
-            session_id=0 if self.session is None else self.session.id,
+            session_id=self.session_id,
             responses=[FetchableTopicResponse(partitions=[data], **name)],
         )
         parts = route.response.encode_parts(answer)
@@ -151,17 +152,9 @@ class RememberedFetch:
             and not partition.is_offline
         )
 
-    @property
-    def is_wanted(self) -> bool:
+    def is_wanted_by(self, session: FetchSession | None) -> bool:
         """Whether the session, if there is one, still has this partition."""
-        return self.session is None or self.session.partitions.get(self.key) is self.cached
-
-    def is_alone_in(self, sessions: FetchSessions) -> bool:
-        """Whether the session is not evicted, and has no other partition."""
-        session = self.session
-        return (
-            session is not None and len(session.partitions) == 1 and self.is_wanted and sessions.has(session)
-        )
+        return session is None or session.partitions.get(self.key) is self.cached
 
     def find(self, log: PartitionLog, leader: PartitionLeader, offset: int, bytes_max: int) -> "Found | None":
         """What there is to read from `offset` on; None: ask the ordinary path."""
@@ -240,10 +233,16 @@ class Found:
 class ParkedFastFetch(Parked):
     """A fetch that waits for records. What else happens meanwhile, the ordinary path tells the client."""
 
-    __slots__ = ("_at", "_correlation_id", "_fast_path", "_known", "_offset", "_started")
+    __slots__ = ("_at", "_correlation_id", "_fast_path", "_known", "_offset", "_session", "_started")
 
     def __init__(
-        self, fast_path: "FetchFastPath", known: RememberedFetch, offset: int, correlation_id: int, now: Now
+        self,
+        fast_path: "FetchFastPath",
+        known: RememberedFetch,
+        session: FetchSession | None,
+        offset: int,
+        correlation_id: int,
+        now: Now,
     ) -> None:
         # not the request of `Parked`: most of these fetches never need one
         self.waiting = fast_path.waiting
@@ -253,6 +252,7 @@ class ParkedFastFetch(Parked):
         self.moved = None
         self._fast_path = fast_path
         self._known = known
+        self._session = session
         self._offset = offset
         self._correlation_id = correlation_id
         self._started = now
@@ -265,7 +265,9 @@ class ParkedFastFetch(Parked):
     def woken(self, now: Now) -> None:
         known = self._known
         try:
-            found = self._fast_path.find(known, self._offset) if known.is_wanted else None
+            found = None
+            if known.is_wanted_by(self._session):
+                found = self._fast_path.find(known, self._offset)
             if found is None:
                 self._take_ordinary_path(now)
             elif found.span is not None and found.is_enough:
@@ -290,7 +292,7 @@ class ParkedFastFetch(Parked):
             self._started, connection, route, route.version, self._correlation_id, None, known.body
         )
         wanted = [(known.key[0], known.wanted_at(self._offset))]
-        plan = FetchPlan(known.session, wanted, known.session is not None)
+        plan = FetchPlan(self._session, wanted, self._session is not None)
         gathering = self._fast_path.fetch.gathering(self.request, plan)
         gathering.gather(now)
         self.waiting.answer(now, self, gathering.response())
@@ -354,12 +356,16 @@ class FetchFastPath:
         if known is None or self._access.authorizer is not None or waiting.quotas is not None:
             return None
         (epoch,) = _EPOCH.unpack_from(frame, epoch_at)
-        session = known.session
-        if session is None:
+        session = None
+        if known.cached is None:
             if epoch != FINAL_EPOCH:
                 return None
-        elif epoch != session.epoch or not known.is_alone_in(self._sessions):
-            return None
+        else:
+            session = self._sessions.get(known.session_id)
+            if session is None or epoch != session.epoch:
+                return None
+            if len(session.partitions) != 1 or not known.is_wanted_by(session):
+                return None
         (offset,) = _OFFSET.unpack_from(frame, offset_at)
         found = self.find(known, offset)
         if found is None:
@@ -374,7 +380,8 @@ class FetchFastPath:
             known.cached.wanted = known.wanted_at(offset)
             session.busy[known.key] = known.cached
         if must_wait:
-            waiting.park_on(self.connection, ParkedFastFetch(self, known, offset, correlation_id, now))
+            parked = ParkedFastFetch(self, known, session, offset, correlation_id, now)
+            waiting.park_on(self.connection, parked)
             return LATER
         return known.answer(frame[4:8], found)
 
@@ -392,7 +399,7 @@ class FetchFastPath:
         """Whether this fetch is remembered already: it was answered the ordinary way for another reason."""
         places = self._places.get(len(frame))
         known = None if places is None else self._fetches.get(_key(frame, *places))
-        return known is not None and known.session is session and not known.partition.is_deleted
+        return known is not None and known.is_wanted_by(session) and not known.partition.is_deleted
 
     def remember(self, frame: memoryview, epoch_at: int, offset_at: int, known: RememberedFetch) -> None:
         if len(self._fetches) >= FETCHES_MAX:

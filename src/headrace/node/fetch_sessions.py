@@ -237,10 +237,6 @@ class FetchSessions:
     def get(self, session_id: int) -> FetchSession | None:
         return self._by_id.get(session_id)
 
-    def has(self, session: FetchSession) -> bool:
-        """Whether it was not evicted."""
-        return self._by_id.get(session.id) is session
-
     def go_on(self, now: Now, session: FetchSession) -> None:
         """The next request of a session has come."""
         self._by_id[session.id] = self._by_id.pop(session.id)

@@ -10,6 +10,7 @@ import pytest
 from headrace.node.authorization import Operation, Resource
 from headrace.node.connection import Connection
 from headrace.node.fetch_fast_path import FetchFastPath
+from headrace.node.fetch_sessions import CachedPartition
 from headrace.node.handlers import fetch as fetch_handler
 from headrace.protocol.api import response_codec
 from headrace.protocol.errors import ErrorCode
@@ -423,6 +424,45 @@ def test_a_connection_that_is_gone_needs_no_garbage_collector() -> None:
         assert count_of(Connection) == before
     finally:
         gc.enable()
+
+
+def test_a_session_that_has_ended_is_not_kept_by_the_connection() -> None:
+    """It may have hundreds of thousands of partitions, which no limit would count any more."""
+    reader = learned()
+    before = count_of(CachedPartition)
+    more = [FetchPartition(partition=index) for index in range(2, 1_000)]
+    added = FetchRequest(
+        session_id=reader.session_id,
+        session_epoch=reader.epoch,
+        max_wait_ms=0,
+        topics=[FetchTopic(topic="t", partitions=more)],
+    )
+    reader.host.ask(added, reader.version)
+    assert count_of(CachedPartition) > before + 900
+    ending = FetchRequest(session_id=reader.session_id, session_epoch=-1, max_wait_ms=0, topics=[])
+    reader.host.ask(ending, reader.version)
+    assert count_of(CachedPartition) <= before
+
+
+def test_a_partition_that_left_the_session_and_came_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = learned()
+    for named, gone in ((1, 0), (0, 1)):
+        wanted = FetchPartition(partition=named, fetch_offset=0, partition_max_bytes=1 << 20)
+        other = FetchRequest(
+            session_id=reader.session_id,
+            session_epoch=reader.epoch,
+            max_wait_ms=0,
+            topics=[FetchTopic(topic="t", partitions=[wanted])],
+            forgotten_topics_data=[ForgottenTopic(topic="t", partitions=[gone])],
+        )
+        reader.host.ask(other, reader.version)
+        reader.epoch += 1
+    reader.fetch(0)
+    assert reader.answers()
+    ordinary = counted_gatherings(monkeypatch)
+    reader.fetch(1)
+    assert reader.answers()
+    assert not ordinary
 
 
 def count_of(kind: type) -> int:
