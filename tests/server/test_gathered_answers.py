@@ -299,3 +299,28 @@ def test_a_connection_that_is_lost_takes_its_answers_along(run: Run, tmp_path: P
             channel.transport.abort()
 
     run(story())
+
+
+def test_a_mistake_in_one_connection_does_not_keep_the_answers_of_others() -> None:
+    """The loop reports the error; whatever else waits leaves in its next turn."""
+
+    class Client:
+        def __init__(self, fault: Exception | None = None) -> None:
+            self.fault = fault
+            self.got: list[bytes] = []
+
+        def send_now(self, data: bytes) -> None:
+            if self.fault is not None:
+                raise self.fault
+            self.got.append(data)
+
+    due: list[Callable[[], None]] = []
+    gathered = gathered_answers.GatheredAnswers(due.append)
+    wrong, right = Client(RuntimeError("a mistake")), Client()
+    gathered.add(wrong, b"1")  # type: ignore[arg-type]
+    gathered.add(right, b"2")  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="a mistake"):
+        due.pop()()
+    due.pop()()
+    assert right.got == [b"2"]
+    assert not due

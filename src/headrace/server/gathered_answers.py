@@ -82,4 +82,9 @@ class GatheredAnswers:
 
     def _end_turn(self) -> None:
         self._is_due = False
-        self.send()
+        try:
+            self.send()
+        finally:
+            if self.waiting:  # after a mistake of ours in one connection: the others are answered all the same
+                self._is_due = True
+                self._soon(self._end_turn)
