@@ -85,6 +85,6 @@ class GatheredAnswers:
         try:
             self.send()
         finally:
-            if self.waiting:  # after a mistake of ours in one connection: the others are answered all the same
+            if self.waiting:  # after a mistake of ours in one connection: the others have their answers
                 self._is_due = True
                 self._soon(self._end_turn)
