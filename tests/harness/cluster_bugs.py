@@ -7,6 +7,7 @@ finds another one.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,8 @@ from headrace.node.voter_dials import VoterDials
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import read_header
 from headrace.storage import replicating
+from headrace.storage.disk import Disk
+from headrace.storage.flushing import Flushed, FlushJob
 from headrace.storage.log import PartitionLog
 from headrace.storage.log_state import LogState
 from headrace.storage.partition_producers import PartitionProducers
@@ -212,7 +215,7 @@ def corrupt_batch_replicated() -> Iterator[None]:
         yield
 
 
-@bug(23, "truncation_spares_the_committed", "acked_never_lost", "offsets_keep_their_value")
+@bug(87, "truncation_spares_the_committed", "acked_never_lost", "offsets_keep_their_value")
 def follower_fetches_before_its_flush() -> Iterator[None]:
     """With flush.messages=1 a fetch says that what came before is flushed. While only one host is lost at a
     time nobody notices.
@@ -241,7 +244,7 @@ def producer_state_lost_at_truncation() -> Iterator[None]:
 # --- leaders ----------------------------------------------------------------------------------------------
 
 
-@bug(9, "high_watermark_within_isr", "truncation_spares_the_committed")
+@bug(2, "high_watermark_within_isr", "truncation_spares_the_committed", "replicas_agree_below_high_watermark")
 def high_watermark_over_too_small_an_isr() -> Iterator[None]:
     """A proposed in-sync set counts alone, before the controller has agreed."""
     count = PartitionLeader._count
@@ -371,6 +374,22 @@ def high_watermark_of_a_new_leader_at_its_log_end() -> Iterator[None]:
         yield
 
 
+@bug(39, "flushed_is_durable", "committed_entries_stay")
+def flush_without_a_descriptor_counts() -> Iterator[None]:
+    run = FlushJob.run
+
+    def run_or_pretend(self: FlushJob, disk: Disk) -> Flushed:
+        try:
+            return run(self, disk)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            return Flushed(self.directory, self.generation, self.end_offset, self.snapshots)
+
+    with patch.object(FlushJob, "run", run_or_pretend):
+        yield
+
+
 @bug(3, "progress_after_healing")
 def first_batch_beyond_the_limit_is_not_sent() -> Iterator[None]:
     """A follower whose `replica.fetch.max.bytes` are smaller than the next batch gets nothing."""
@@ -383,13 +402,13 @@ def first_batch_beyond_the_limit_is_not_sent() -> Iterator[None]:
         yield
 
 
-@bug(63, "deleted_stays_deleted")
+@bug(75, "deleted_stays_deleted")
 def deletion_told_before_followers_know_it() -> Iterator[None]:
     with patch.object(Partition, "lowest_start", lambda self, log: log.log_start_offset):
         yield
 
 
-@bug(95, "progress_after_healing")
+@bug(15, "progress_after_healing")
 def batch_that_begins_before_the_log_is_refused() -> Iterator[None]:
     """Where records were deleted, the first batch of a log that starts over begins before its start."""
     with patch.object(replicating, "_is_empty", lambda log: False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from headrace.simulator.clients.creator import Creator
@@ -13,6 +15,7 @@ from headrace.simulator.judges import judges_of_clients
 from headrace.simulator.plays.cluster import in_sync
 from headrace.simulator.programs.sender import Sender
 from headrace.simulator.world import World
+from headrace.storage.faulty_disk import Fail, Fault
 
 
 class Scene:
@@ -37,6 +40,22 @@ class Scene:
     def ends(self, node: int) -> list[int]:
         running = self.cluster.nodes()[node]
         return [one.log.log_end_offset for one in running.broker.partitions.all() if one.log is not None]
+
+
+def test_a_node_that_lacks_descriptors_when_it_has_caught_up_halts_and_comes_back() -> None:
+    """It opens its logs when it knows the cluster, long after its start."""
+    scene = Scene(4)
+    host = scene.cluster.hosts[3]
+    host.restarts = False
+    host.crash("killed")
+    host.start()
+    for disk in host.disks.values():
+        disk.faults.append(Fault(Fail(errno.EMFILE), "list", times=-1))
+    assert scene.cluster.when(lambda: host.node is None, 10.0)
+    host.disks.clear()  # of that process
+    host.restarts = True
+    host.start()
+    assert scene.cluster.when(lambda: scene.is_in_sync, 60.0)
 
 
 @pytest.mark.parametrize("victim", [1, 2, 3])

@@ -57,6 +57,7 @@ from headrace.protocol.metadata_records import (
     TopicRecord,
 )
 from headrace.protocol.notation import Data
+from headrace.storage.errors import StorageError
 
 if TYPE_CHECKING:
     from headrace.node.cluster_metrics import BrokerNumbers
@@ -179,7 +180,12 @@ class Broker:
             self.metadata.caught_up = self._caught_up
 
     def _caught_up(self, now: Now) -> None:
-        self._open_partitions(now)
+        try:
+            self._open_partitions(now)
+        except StorageError as fault:
+            # a disk that fails takes its directory offline; without descriptors nothing can be said of any
+            self.ports.reports.halt(f"the logs cannot be opened: {fault}. Raise the limit of open files")
+            return
         self.groups.configured()
         self.transactions.configured()
         self._start(now)

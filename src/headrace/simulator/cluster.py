@@ -98,8 +98,9 @@ class Cluster:
         changes = self._changes.take(host, node)
         judge: ClusterJudge | None = None
         try:
-            for judge in self._judges:
-                judge.look(host, node, changes)
+            with host.unhindered():
+                for judge in self._judges:
+                    judge.look(host, node, changes)
         except Violation as violation:
             assert judge is not None
             sentence = f"node {host.id}: {violation}"

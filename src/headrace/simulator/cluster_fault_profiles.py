@@ -43,6 +43,7 @@ class ClusterProfile:
     outlive: int = 0  # a request that arrives in the next run of its sender
     late_queue: int = 0  # jobs of one queue are late, the others are not
     isolate_controller: int = 0  # the active one
+    exhaust: int = 0  # a process has no file descriptor left
     has_small_fetches: bool = False  # followers get a few batches at a time
     flushes_each: bool = False  # flush.messages=1 everywhere: any number of hosts may be lost at once
     power_cut: int = 0  # several hosts are lost at once, or all
@@ -101,6 +102,8 @@ UNEVEN: dict[str, ClusterProfile] = {
     "admin": ClusterProfile(
         topple=4, cut_off_controller=4, isolate_controller=20, has_admin=True, pause_s=(0.2, 1.0)
     ),
+    # processes that open no files and no connections for a while
+    "descriptors": ClusterProfile(exhaust=20, disk_full=4, topple=6, late_queue=4, pause_s=(0.1, 0.8)),
     # followers that are away while records are deleted, or late to know it
     "deletions": ClusterProfile(
         pause=12,
@@ -124,7 +127,7 @@ HARDER_EVERY = (
 )
 LATE_REST = 2
 UNEVEN_REST = 3
-UNEVEN_TURNS = ("backlog", "power", "admin", "deletions")
+UNEVEN_TURNS = ("backlog", "power", "admin", "deletions", "descriptors")
 
 PROFILES: dict[str, ClusterProfile] = {"usual": USUAL, "late": LATE, **HARDER, **UNEVEN}
 

@@ -89,6 +89,7 @@ class ClusterFaults:
             (disks.restore, profile.stale_disk),
             (self._late_queue, profile.late_queue),
             (self._isolate_controller, profile.isolate_controller),
+            (self._exhaust, profile.exhaust),
             (self._power_cut, profile.power_cut),
             *zip(late.scripts, (profile.depose, profile.overwrite, profile.outlive), strict=True),
         ]
@@ -416,6 +417,23 @@ class ClusterFaults:
 
         self._later(0.5, 5.0, end)
         return f"jobs of queue {queue} of {host.id} are late"
+
+    def _exhaust(self) -> str:
+        """A process has no file descriptor left for a while. Often its connections break meanwhile."""
+        host = self._any()
+        if host.node is None:
+            return "no process lacks descriptors"
+        node = host.node
+        host.exhaust(is_over=False)
+        if self._world.chance(0.5):
+            self._cluster.network.reset_some(host.id)
+
+        def end() -> None:
+            if host.node is node:
+                host.exhaust(is_over=True)
+
+        self._later(0.3, 3.0, end)
+        return f"node {host.id} has no file descriptor left"
 
     def _disk_full(self) -> str:
         host, room = self._any(), self._world.rng.choice((0, 61, 300, 1_000))

@@ -6,7 +6,8 @@ remains; after a crash of the host, everything that was fsynced and a random par
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from struct import Struct
 from typing import Any, Protocol, assert_never
@@ -98,6 +99,7 @@ class Host:
         self.starts = 0
         self.reports: list[str] = []
         self.delays = JobDelays(world)  # of jobs
+        self.is_exhausted = False  # its process has no file descriptor left
         self.restarts = True  # somebody starts it again when it is down
         self.dies_by: CrashKind = "killed"  # what a scripted crash of a disk means
         self.has_broken_disk = False  # a disk was told to fail for another reason than want of space
@@ -215,6 +217,31 @@ class Host:
         name = self.world.rng.choice(sorted(self.disks))
         self.disks[name].faults.append(Fault(Crash(written=written), skip=calls))
 
+    def exhaust(self, *, is_over: bool) -> None:
+        """The process has no file descriptor left, or has some again: it opens no file and no connection, and
+        accepts none. The next process has its own.
+        """
+        for disk in self.disks.values():
+            disk.faults = [one for one in disk.faults if one.operation != OPENS]
+            if not is_over:
+                disk.faults.append(Fault(Fail(errno.EMFILE), OPENS, times=-1))
+        self.is_exhausted = not is_over
+        if self.network is not None:
+            (self.network.exhausted.discard if is_over else self.network.exhausted.add)(self.id)
+
+    @contextmanager
+    def unhindered(self) -> Iterator[None]:
+        """Judges may look at files, though the process cannot."""
+        if not self.is_exhausted:
+            yield
+            return
+        faults = {name: disk.faults for name, disk in self.disks.items()}
+        for disk in self.disks.values():
+            disk.faults = []
+        yield
+        for name, disk in self.disks.items():
+            disk.faults = faults[name]
+
     def heal(self) -> None:
         """Disks are well again, who stood still goes on, and a node that gave up a disk is restarted."""
         if self._paused_until > self.world.mono:
@@ -226,6 +253,7 @@ class Host:
         self.rotten_reads = 0.0
         self.drift(1.0)
         self.hidden = ""
+        self.exhaust(is_over=True)
         for disk in self.disks.values():
             disk.faults.clear()
             disk.space_bytes = None
@@ -249,6 +277,7 @@ class Host:
         else:
             self.history.add(NodeLife(self.id, f"stopped, {how}"))
         self.node = None
+        self.exhaust(is_over=True)
         if self._jobs is not None:
             self._jobs.end()
         wires, self._wires = list(self._wires.values()), {}
@@ -267,7 +296,7 @@ class Host:
         self, wire: NodeEnd, listener: str = "PLAINTEXT", address: str = "client"
     ) -> Connection | None:
         """None: connection refused. Controllers are served before the node is ready."""
-        if self.node is None or not (self.node.is_ready or listener == "CONTROLLER"):
+        if self.node is None or not (self.node.is_ready or listener == "CONTROLLER") or self.is_exhausted:
             return None
         self._connections += 1
         connection = Connection(self._connections, listener=listener, address=address)

@@ -32,6 +32,7 @@ class Network:
         self._refusing: set[tuple[int, int]] = set()
         self._slow: dict[tuple[int, int], float] = {}  # seconds that each frame takes longer
         self._lingering: dict[tuple[int, int], float] = {}  # and each request, once its connection is open
+        self.exhausted: set[int] = set()  # nodes without a descriptor or a port for another connection
         self._wires: dict[tuple[int, int, str], PeerWire] = {}  # by sender, peer and lane
 
     # --- addresses ------------------------------------------------------------------------------------
@@ -73,6 +74,7 @@ class Network:
         self._refusing.clear()
         self._slow.clear()
         self._lingering.clear()
+        self.exhausted.clear()
 
     def linger(self, source: int, target: int, seconds: float) -> None:
         """Requests that leave from now on take so much longer, also when their sender is gone by then. New
@@ -85,6 +87,10 @@ class Network:
 
     def is_cut(self, source: int, target: int) -> bool:
         return (source, target) in self._cut or (source, target) in self._severed
+
+    def cannot_open(self, source: int, target: int) -> bool:
+        """Nothing comes back for now: a link is cut, or nobody accepts the connection."""
+        return target in self.exhausted or self.is_cut(source, target) or self.is_cut(target, source)
 
     def is_refused(self, source: int, target: int) -> bool:
         return (source, target) in self._refusing
@@ -200,7 +206,10 @@ class PeerWire:
         source, target = self.source.id, self.peer.id
         if self._network.is_refused(source, target):
             self._refuse()
-        elif self._network.is_cut(source, target) or self._network.is_cut(target, source):
+        elif source in self._network.exhausted:  # which says nothing about the peer
+            self._network.forget(self)
+            self._lose(Unanswered.LOST)
+        elif self._network.cannot_open(source, target):
             self._world.after(RETRY_S, self._open)
         else:
             found = self._network.find((self.peer.host, self.peer.port))
