@@ -19,6 +19,7 @@ DIRECTORY = "orders-0"
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100, retention_ms=-1)
 
 PRODUCER = 4000
+PIECE_BYTES = 70  # of batches that are written ahead
 
 
 class Day:
@@ -52,17 +53,23 @@ class Day:
         self.delete_records(self.before.end - 6)
         self.append(5)
         self.flush()
+        self.write_ahead(2, pieces=2)
         self.truncate()
         self.append(2, producer=PRODUCER + 1)
-        self.append(1)
+        self.write_ahead(3, pieces=1)
+        self.append(1, ahead=True)
+        self.append(2, producer=PRODUCER + 1, ahead=True)
         self.retire(300)
         self.flush()
         self.append(2, producer=PRODUCER + 1)
+        self.write_ahead(2, pieces=2)
         self.close()
         self.open("clean")
         for _ in range(3):
             self.append(2, producer=PRODUCER)
+        self.write_ahead(1, pieces=1)
         self.flush()
+        self.write_ahead(4, pieces=2)
         self.append(1, producer=PRODUCER)
 
     def open(self, trust: Trust) -> None:
@@ -76,7 +83,7 @@ class Day:
             wall_ms=self.wall_ms,
         )
 
-    def append(self, count: int, *, codec: int = 0, producer: int = -1) -> None:
+    def append(self, count: int, *, codec: int = 0, producer: int = -1, ahead: bool = False) -> None:
         self.wall_ms += 10
         rows = [Row(self.wall_ms + n, b"key", b"value %d" % n * 8) for n in range(count)]
         batch = Batch(rows, codec)
@@ -85,10 +92,27 @@ class Day:
             newest = known[-1].batch if known else None
             sequence = newest.base_sequence + len(newest.rows) if newest else 0
             batch = Batch(rows, codec, producer, 0, sequence)
-        self.step(
-            lambda model: void(model.append(batch, 0)),
-            lambda: void(self.log.append(batch.sent(), wall_ms=self.wall_ms, leader_epoch=0)),
-        )
+        sent = batch.sent()
+
+        def act() -> None:
+            while ahead and not self._write_piece(sent):
+                pass
+            self.log.append(sent, wall_ms=self.wall_ms, leader_epoch=0)
+
+        self.step(lambda model: void(model.append(batch, 0)), act)
+
+    def write_ahead(self, count: int, *, pieces: int) -> None:
+        """Some pieces of a batch that is never appended."""
+        batch = Batch([Row(self.wall_ms, b"key", b"never appended" * 4) for _ in range(count)], 0).sent()
+
+        def act() -> None:
+            for _ in range(pieces):
+                self._write_piece(batch)
+
+        self.step(lambda model: None, act)
+
+    def _write_piece(self, batch: memoryview) -> bool:
+        return self.log.write_ahead(batch, wall_ms=self.wall_ms, leader_epoch=0, piece_bytes=PIECE_BYTES)
 
     def flush(self) -> None:
         end = self.before.end

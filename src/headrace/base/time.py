@@ -22,7 +22,7 @@ class Now:
         self.mono: Instant = mono  # type: ignore[assignment]  # made for every read: Instant() is a slow call
         self.wall_ms = wall_ms
 
-    def after_ms(self, delay_ms: int) -> Instant:
+    def after_ms(self, delay_ms: float) -> Instant:
         return Instant(self.mono + delay_ms / 1000)
 
     def __repr__(self) -> str:

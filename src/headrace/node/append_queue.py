@@ -7,9 +7,12 @@ answer (acks=0). The batch does not depend on the request: it is appended even i
 one exception is the client's timeout, which withdraws a batch that is not in the log yet.
 
 A held batch counts its open checks: the code that starts one raises `open_checks` and ends it with `checked`.
+
+A large batch is held for another reason: it is written in pieces, and others have their turn in between.
 """
 
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.limits import HELD_BYTES_MAX, HELD_OVERHEAD_BYTES
@@ -36,6 +39,11 @@ QUEUE = "validation"
 BATCHES_AT_ONCE = 16
 BYTES_AT_ONCE = 2 * 1024 * 1024
 PAUSE_MS = 1
+TURN_MS = 0.01  # no pause but for one turn of the loop: what is due now is done in this turn
+
+# From this size on a batch is written in pieces. Only topics with a larger `max.message.bytes` than the
+# default one take such batches.
+LARGE_BYTES = 1024 * 1024 + 13
 
 
 class Permit(Protocol):
@@ -238,15 +246,32 @@ class AppendQueue:
         batches = size = 0
         while self._queue and not self._queue[0].open_checks:
             if batches >= BATCHES_AT_ONCE or size >= BYTES_AT_ONCE:
-                self._is_pausing = True
-                self._deadlines.add(now.after_ms(PAUSE_MS), self)
+                self._pause(now, PAUSE_MS)
                 return
             held = self._queue[0]
+            if len(held.records) >= LARGE_BYTES and not self._is_written(now, held):
+                self._pause(now, TURN_MS)
+                return
             batches += 1
             size += len(held.records)
             self._append(now, held)
         if not self._queue:
             self._partition.set_has_queue(False)
+
+    def _pause(self, now: Now, pause_ms: float) -> None:
+        self._is_pausing = True
+        self._deadlines.add(now.after_ms(pause_ms), self)
+
+    def _is_written(self, now: Now, held: HeldBatch) -> bool:
+        """Writes the next piece of a large batch. True: all of it is written, or it will be refused."""
+        partition = self._partition
+        leader, log = partition.leader, partition.log
+        if leader is None or log is None:
+            return True
+        try:
+            return log.write_ahead(memoryview(held.records), wall_ms=now.wall_ms, leader_epoch=leader.epoch)
+        except FAULTS:
+            return True  # the append meets the same fault, or none any more
 
     def _append(self, now: Now, held: HeldBatch) -> None:
         """The front of the queue; it stays there if it turns out that it has to be opened."""
@@ -311,12 +336,21 @@ class AppendQueue:
 
     def _conclude(self, held: HeldBatch, outcome: Appended | Refused) -> None:
         held.outcome = outcome
+        if len(held.records) >= LARGE_BYTES and isinstance(outcome, Refused):
+            self._forget_pieces()
         self._held.undecided -= 1
         if held.permit is not None:
             held.permit.drop()
         if isinstance(outcome, Refused) and held.closes_if_refused and not held.connection.is_closed:
             self._reports.close(held.connection, f"produce with acks=0 failed: {outcome.code.name}")
         self._waiting.wake(held)
+
+    def _forget_pieces(self) -> None:
+        """Of a batch that is not appended."""
+        log = self._partition.log
+        if log is not None:
+            with suppress(*FAULTS):  # the next write to the log meets the same fault
+                log.stop_writing_ahead()
 
     def _discount(self, now: Now, held: HeldBatch) -> None:
         """Subtracts its memory once the batch is no longer used."""

@@ -15,6 +15,7 @@ from typing import Any, Protocol, cast
 
 from headrace.base.time import Instant, Now
 from headrace.machines.replication.leader import PartitionLeader
+from headrace.node.append_queue import LARGE_BYTES
 from headrace.node.authorization import Access
 from headrace.node.connection import Connection, FastPath
 from headrace.node.effects import Parts
@@ -220,7 +221,7 @@ class ProduceFastPath:
         happened.
         """
         end = self._prefix_end
-        if len(frame) < end + HEADER_BYTES:
+        if not end + HEADER_BYTES <= len(frame) < LARGE_BYTES:
             return None
         api_key, version, _ = _START.unpack_from(frame)
         if api_key != 0 or version != self._version:

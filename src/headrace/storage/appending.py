@@ -20,7 +20,6 @@ from headrace.records.batch import (
 )
 from headrace.records.errors import InvalidBatch
 from headrace.storage.batch_validation import check_timestamp_type, validate_inline
-from headrace.storage.disk import File
 from headrace.storage.errors import OffsetsNotRising, RecordListTooLarge, is_transient
 from headrace.storage.flushing import flush_now
 from headrace.storage.log_state import LogState, guarded
@@ -30,6 +29,7 @@ from headrace.storage.rolling import roll_active
 from headrace.storage.segment import Segment
 from headrace.storage.tail import BATCHES_MAX
 from headrace.storage.transaction_index import TransactionIndex
+from headrace.storage.unfinished import cut_back, release_active, take_written
 
 
 class Appended:
@@ -142,12 +142,13 @@ def _write(
     file = active.log
     assert file is not None
     position = active.size
-    try:
-        file.append(batch)
-    except OSError as error:
-        if is_transient(error):
-            cut_back(log, file, position)
-        raise
+    if log.unfinished is None or not take_written(log, batch):
+        try:
+            file.append(batch)
+        except OSError as error:
+            if is_transient(error):
+                cut_back(log, file, position)
+            raise
     active.note(size, last_offset, max_timestamp, log.config.index_interval_bytes)
     active.modified_ms = wall_ms
     tail = log.tail
@@ -183,24 +184,6 @@ def must_roll(
         waited_ms > log.roll_ms
         or (active.index_entries + 1) * active.time_index.entry_bytes > config.segment_index_bytes
     )
-
-
-def cut_back(log: LogState, file: File, position: int) -> None:
-    """A part of a batch may lie behind the end."""
-    try:
-        file.truncate(position)
-    except OSError as error:
-        if not is_transient(error):
-            raise
-        _release_active(log)
-
-
-def _release_active(log: LogState) -> None:
-    """The files hold more than they should: close them. The next use opens them again, which repairs them or
-    fails.
-    """
-    log.active.release()
-    log.tail.clear()
 
 
 def prepare_active(log: LogState) -> None:
@@ -277,7 +260,7 @@ def _forget_aborted(log: LogState, index: TransactionIndex, known: int) -> None:
     except OSError as error:
         if not is_transient(error):
             raise
-        _release_active(log)
+        release_active(log)
 
 
 @guarded

@@ -27,6 +27,7 @@ from headrace.storage import (
     retention,
     rolling,
     truncation,
+    writing_ahead,
 )
 from headrace.storage.appending import Appended
 from headrace.storage.config import LogConfig
@@ -87,6 +88,8 @@ class PartitionLog(LogState):
 
     append = appending.append
     append_batches = appending.append_batches
+    write_ahead = writing_ahead.write_ahead
+    stop_writing_ahead = writing_ahead.stop_writing_ahead
     roll = rolling.roll
     roll_if_old = rolling.roll_if_old
     append_as_follower = replicating.append_as_follower

@@ -22,6 +22,7 @@ from headrace.storage.segment import Segment
 from headrace.storage.segment_removal import Doomed, RemoveJob
 from headrace.storage.segments import Segments
 from headrace.storage.tail import Tail
+from headrace.storage.unfinished import Unfinished
 
 if TYPE_CHECKING:
     from headrace.storage.swapping import Rewritten
@@ -62,6 +63,7 @@ class LogState:
         "stamped_epoch",
         "status",
         "tail",
+        "unfinished",
         "unfinished_swaps",
         "unflushed_bytes",
     )
@@ -97,6 +99,7 @@ class LogState:
         self.flushed_offset = 0
         self.first_dirty_offset = 0  # compaction has seen all below
         self.segments = Segments(disk, files, directory)
+        self.unfinished: Unfinished | None = None  # a large batch that is written ahead
         self.unfinished_swaps: list[Rewritten] = []  # new segments that wait for space to replace old ones
         self.doomed: list[Doomed] = []  # out of the log; a call that fails leaves them to the next one
         self.tail = Tail()

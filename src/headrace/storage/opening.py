@@ -15,6 +15,7 @@ from headrace.storage.partition_producers import PartitionProducers
 from headrace.storage.recovery import Recovery
 from headrace.storage.segment import TEMPORARY
 from headrace.storage.swapping import finish_swaps
+from headrace.storage.unfinished import drop_unfinished
 
 COPIED_BYTES = 1024 * 1024
 
@@ -160,6 +161,7 @@ def close(log: LogState, *, clean: bool) -> None:
 
 @guarded
 def _close_cleanly(log: LogState) -> None:
+    drop_unfinished(log)
     finish_swaps(log, log.opened_ms)  # what was merged away is removed by the next start
     if log.active.is_new:
         return

@@ -12,7 +12,6 @@ from headrace.records.batch import BatchHeader, check_crc
 from headrace.records.errors import BadRecords
 from headrace.storage.appending import (
     begin_at,
-    cut_back,
     enter_epoch,
     must_roll,
     prepare_active,
@@ -24,6 +23,7 @@ from headrace.storage.log_state import LogState, guarded
 from headrace.storage.partition_producers import EndMarker, end_marker_of
 from headrace.storage.rolling import roll_active
 from headrace.storage.tail import BATCHES_MAX
+from headrace.storage.unfinished import cut_back, drop_unfinished
 
 
 class Replicated(Value):
@@ -174,6 +174,7 @@ def _write_run(log: LogState, data: memoryview, run: list[BatchHeader], wall_ms:
     file = active.log
     assert file is not None
     start = active.size
+    drop_unfinished(log)
     try:
         file.append(data)
     except OSError as error:

@@ -3,6 +3,7 @@
 from headrace.storage.errors import is_transient
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.segment import Segment
+from headrace.storage.unfinished import drop_unfinished
 
 # A log that was not written to for so long closes its file and forgets its tail: ten thousand partitions are
 # never busy at once, and opening a file takes some ten microseconds.
@@ -22,6 +23,7 @@ def roll(log: LogState, wall_ms: int) -> None:
 
 
 def roll_active(log: LogState, wall_ms: int, base_offset: int | None = None) -> None:
+    drop_unfinished(log)
     sealed = log.active
     if not sealed.is_new:
         sealed.load()
@@ -66,7 +68,7 @@ def roll_if_space(log: LogState, wall_ms: int) -> bool:
 def close_if_quiet(log: LogState, wall_ms: int) -> None:
     """Closes the file and drops the tail of a log without writes; the next append restores them."""
     active = log.active
-    if active.log is not None and wall_ms - active.modified_ms > QUIET_MS:
+    if active.log is not None and log.unfinished is None and wall_ms - active.modified_ms > QUIET_MS:
         active.write_indexes()
         active.release()
         log.tail.clear()

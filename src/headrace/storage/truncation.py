@@ -11,6 +11,7 @@ from headrace.storage.flushing import flush_now
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.segment import Segment
 from headrace.storage.segment_removal import Doomed, doom_segment
+from headrace.storage.unfinished import drop_unfinished
 
 
 @guarded
@@ -52,6 +53,7 @@ def cut_to(log: LogState, offset: int, wall_ms: int) -> None:
 def start_over(log: LogState, offset: int, wall_ms: int) -> None:
     """Remove all records: the log is empty and begins at `offset`. The next flush makes it durable."""
     _promise_less(log, 0)
+    drop_unfinished(log)
     log.is_cut = True
     log.tail.clear()
     log.stamped_epoch = None
@@ -75,6 +77,7 @@ def _promise_less(log: LogState, offset: int) -> bool:
 
 
 def _cut(log: LogState, offset: int, wall_ms: int, *, is_synced: bool) -> None:
+    drop_unfinished(log)
     log.tail.clear()
     log.stamped_epoch = None
     log.segments.forget_readers()

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.base.time import Instant, Now
 from headrace.machines.replication.leader import PartitionLeader
-from headrace.node.append_queue import HeldBatch, Permit
+from headrace.node.append_queue import LARGE_BYTES, HeldBatch, Permit
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.permits import Permits
 from headrace.node.error_codes import FAULTS, Refused, refusal_of
@@ -165,7 +165,7 @@ class Produce:
             leader = partition.leader
             if leader is not None and len(leader.isr) < partition.min_insync_replicas:
                 raise Refused(ErrorCode.NOT_ENOUGH_REPLICAS)
-        if partition.has_queue:
+        if partition.has_queue or (len(records) >= LARGE_BYTES and _is_written_ahead(partition, records)):
             must_be_opened = must_be_opened_first(records, partition.config)
             return hold(request, partition, data, waits, must_be_opened=must_be_opened, permit=permit)
         if permit is not None and permit.ask(request.now) is not None:
@@ -198,6 +198,11 @@ class Produce:
         if attributes & CODEC_MASK == ZSTD and request.version < ZSTD_VERSION_MIN:
             raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
         return self._permits.to_write(request, partition, records) if attributes & TRANSACTIONAL else None
+
+
+def _is_written_ahead(partition: Partition, records: memoryview) -> bool:
+    """Whether a large batch is held, which copies it: not if the log refuses one of this size."""
+    return len(records) <= partition.config.max_message_bytes and partition.append_queue.has_room(records)
 
 
 def hold(
