@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import struct
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -15,6 +16,7 @@ import pytest
 
 from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
 from headrace.server import connection_limits
+from headrace.server.connection_limits import PIECE_BYTES
 from headrace.server.disk import RealDisk, RealFile
 from headrace.storage.disk import Span
 from headrace.storage.memory_disk import MemoryDisk
@@ -397,5 +399,39 @@ def test_clients_that_take_nothing_cannot_fill_the_memory(
                 client.close()
             await server.until(lambda: len(server.process.connections.channels) == 1)
             assert server.process.connections.unsent_bytes == 0
+
+    run(story())
+
+
+def test_a_file_is_not_read_for_a_client_that_has_gone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asks for much, several times, and is gone when the first answer is sent."""
+    reads: list[int] = []
+    plain = RealFile.try_read_into
+
+    def counted(file: RealFile, position: int, view: memoryview) -> bool:
+        reads.append(len(view))
+        return plain(file, position, view)
+
+    async def story() -> None:
+        async with running_server(tmp_path / "data") as server:
+            data = content(24_000_000)
+            file = file_with(tmp_path, data)
+            server.node.span = Span(file, 0, len(data))
+            handle = server.process.driver.handle
+
+            def handle_when_gone(now: Any, connection: Any, frame: memoryview) -> Any:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()  # with a reset
+                return handle(now, connection, frame)
+
+            server.process.driver.handle = handle_when_gone  # which a connection takes when it begins
+            monkeypatch.setattr(RealFile, "try_read_into", counted)
+            client = socket.create_connection(("127.0.0.1", server.port))
+            client.sendall(request(SPAN, 1) * 20)
+            await server.until(lambda: bool(server.node.gone))
+            assert sum(reads) <= 3 * PIECE_BYTES
+            file.close()
 
     run(story())

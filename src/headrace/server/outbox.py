@@ -95,7 +95,7 @@ class Outbox:
             self._channel.release(UNSENT)
             if self.closes_when_sent:
                 self._channel.close_when_sent()
-        elif not self._channel.holds & (WRITING | CLOSED):
+        elif not self._channel.holds & (WRITING | CLOSED) and not self._channel.transport.is_closing():
             span = unsent[0]
             assert type(span) is Span  # nothing else is ever waited for
             self.is_reading_file = True
@@ -124,7 +124,8 @@ class Outbox:
         """
         connections, channel = self._connections, self._channel
         transport = channel.transport
-        while parts and not channel.holds & (WRITING | CLOSED):
+        # one that is lost takes everything, and says so in the loop's next turn
+        while parts and not channel.holds & (WRITING | CLOSED) and not transport.is_closing():
             piece = connections.piece
             used = self._fill(piece, parts)
             if used:
