@@ -37,11 +37,10 @@ class SessionRefused(Exception):
 class CachedPartition:
     """One partition of a session: what the client fetches, and what it knows already."""
 
-    __slots__ = ("high_watermark", "key", "log_start_offset", "source", "topic", "wanted")
+    __slots__ = ("high_watermark", "key", "log_start_offset", "source", "wanted")
 
-    def __init__(self, topic: str | bytes, wanted: Any) -> None:
-        self.key: Key = (topic, wanted.partition)
-        self.topic = topic
+    def __init__(self, key: Key, wanted: Any) -> None:
+        self.key = key
         self.wanted = wanted  # the request's FetchPartition
         self.high_watermark = -1
         self.log_start_offset = -1
@@ -86,7 +85,7 @@ class FetchSession(Waiter):
             key = (topic, wanted.partition)
             known = self.partitions.get(key)
             if known is None:
-                known = self.partitions[key] = CachedPartition(topic, wanted)
+                known = self.partitions[key] = CachedPartition(key, wanted)
             else:
                 known.wanted = wanted
             self.busy[key] = known
@@ -210,7 +209,7 @@ class FetchPlan:
 
 
 def _busy(session: FetchSession) -> list[tuple[str | bytes, Any]]:
-    return [(known.topic, known.wanted) for known in session.busy.values()]
+    return [(known.key[0], known.wanted) for known in session.busy.values()]
 
 
 class FetchSessions:

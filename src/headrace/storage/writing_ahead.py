@@ -3,7 +3,7 @@
 One write of ten megabytes takes some 20 ms, mostly for the page cache. So whoever has such a batch writes it
 ahead, a piece at a time, and lets others have their turn in between; `append` then finds all of it in place.
 Until then the log does not have it: reads end where the log ends, and a crash leaves a torn batch. Anything
-else that changes the active segment meanwhile cuts the pieces off, and the batch begins anew.
+else that changes the active segment meanwhile cuts the pieces off, and the batch begins again.
 """
 
 from headrace.records.batch import (

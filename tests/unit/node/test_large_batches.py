@@ -117,7 +117,7 @@ def test_a_client_that_times_out_leaves_no_piece(scene: Scene) -> None:
     assert scene.file_bytes() == before + len(batch(b"small"))
 
 
-def test_a_roll_in_between_begins_anew(scene: Scene) -> None:
+def test_after_a_roll_in_between_it_begins_again(scene: Scene) -> None:
     scene.send(scene.line, LARGE)
     scene.turn()
     log = scene.host.partitions("t")[0].log
