@@ -81,13 +81,13 @@ class StubbornDay(Day):
         if self.refusals == 1:
             self.first_refusal()
 
-    def append(self, count: int, *, codec: int = 0, producer: int = -1) -> None:
+    def append(self, count: int, *, codec: int = 0, producer: int = -1, ahead: bool = False) -> None:
         """While a batch is refused, others write smaller ones: where those are taken, they stay."""
         self.insists = False
 
         def act() -> None:
             try:
-                Day.append(self, count, codec=codec, producer=producer)
+                Day.append(self, count, codec=codec, producer=producer, ahead=ahead)
             except DiskFull:
                 self.after = self.before
                 self._append_small()
@@ -169,12 +169,16 @@ class StubbornDay(Day):
             self.append(1, codec=4, producer=4000)
         self.delete_records(self.before.end - 6)
         self.append(5)
+        self.write_ahead(3, pieces=2)
         self.flush()
-        self.append(2, producer=4001)
+        self.append(2, producer=4001, ahead=True)
         self.append(1)
         self.retire(300)
+        self.write_ahead(1, pieces=1)
         self.flush()
         self.append(2, producer=4001)
+        self.append(2, ahead=True)
+        self.write_ahead(2, pieces=2)
         self.close()
         self.open("clean")
         for _ in range(3):
