@@ -359,6 +359,7 @@ def _copy(target: bytearray, position: int, source: bytes, length: int) -> int:
     return position + length
 
 
+# The same as in `_flat_structs`: from one compiled module to another, each would be a Python call.
 def _int16(buf: bytes, position: int) -> int:
     value = buf[position]
     if value >= 0x80:

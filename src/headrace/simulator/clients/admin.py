@@ -10,11 +10,6 @@ from headrace.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.protocol.messages.delete_records import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.protocol.messages.incremental_alter_configs import (
@@ -24,16 +19,15 @@ from headrace.protocol.messages.incremental_alter_configs import (
 )
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.simulator.clients.consumer import EARLIEST, LATEST, list_offset
+from headrace.simulator.clients.deleter import delete_records
 from headrace.simulator.clients.simulated_client import Ask, Pause, Script, Story
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import (
     ConfigAsked,
     ConfigChanged,
     ConfigTold,
-    DeletionAsked,
     History,
     PartitionKey,
-    RecordsDeleted,
     TopicCreated,
     TopicCreationAsked,
     TopicDeleted,
@@ -42,7 +36,7 @@ from headrace.simulator.history import (
 )
 from headrace.simulator.host import Host
 
-METADATA, CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 3, 19, 20, 21
+METADATA, CREATE_TOPICS, DELETE_TOPICS = 3, 19, 20
 DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS = 32, 44
 TOPIC_RESOURCE, SET = 2, 0
 TIMEOUT_MS = 5_000
@@ -181,18 +175,7 @@ class Admin(Script):
         if latest is None or latest.topics[0].partitions[0].error_code != ErrorCode.NONE:
             return
         offset = self.world.rng.randint(0, latest.topics[0].partitions[0].offset)
-        self.history.add(DeletionAsked(key, offset))
-        partition = DeleteRecordsPartition(partition_index=key.number, offset=offset)
-        body = DeleteRecordsRequest(
-            topics=[DeleteRecordsTopic(name=key.topic, partitions=[partition])], timeout_ms=TIMEOUT_MS
-        )
-
-        def promised(answer: Any) -> None:
-            result = answer.topics[0].partitions[0]
-            if result.error_code == ErrorCode.NONE:
-                self.history.add(RecordsDeleted(key, result.low_watermark))
-
-        yield Ask(DELETE_RECORDS, 2, body, promised)
+        yield delete_records(self.history, key, offset, TIMEOUT_MS)
 
 
 def create(history: History, topic: Topic) -> Ask:
