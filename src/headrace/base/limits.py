@@ -101,8 +101,8 @@ CONFIGS_PER_RESPONSE_MAX = 400_000
 # Fetch sessions cached (KIP-227), Kafka's max.incremental.fetch.session.cache.slots.
 FETCH_SESSIONS_MAX = 1_000
 
-# Partitions that all fetch sessions together remember, about 450 bytes each: a thousand consumers of 300
-# partitions, or 135 MB. At the edge a client gets no session and goes on with full fetches.
+# Partitions that all fetch sessions together remember, about 410 bytes each: a thousand consumers of 300
+# partitions, or 125 MB. At the edge a client gets no session and goes on with full fetches.
 FETCH_SESSION_PARTITIONS_MAX = 300_000
 
 # Elements of all arrays of one request: topics, partitions, replicas. Each costs about 10 microseconds
