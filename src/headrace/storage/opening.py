@@ -116,7 +116,12 @@ def _recover(log: LogState, recovery: Recovery, wall_ms: int) -> None:
     log.is_dirty = log.is_renamed = True
     log.damages += scanned.damages
     log.log_end_offset = scanned.end_offset
-    log.partition_producers.truncate(scanned.end_offset)
+    trusted = scanned.end_offset
+    if recovery.trust != "killed":
+        # A snapshot behind it may be of records that were cut off: its removal did not last. Where the log
+        # begins, its snapshot was durable before the records went.
+        trusted = max(recovery.recovery_point, log.segments.items[0].base_offset)
+    log.partition_producers.truncate(min(trusted, scanned.end_offset))
     if scanned.has_control:
         log.partition_producers.load(wall_ms, aborts_from=max(scanned.start_offset, recovery.recovery_point))
     log.epochs.note_recovered(scanned.end_offset, scanned.epochs)

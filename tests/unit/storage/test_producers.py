@@ -1,5 +1,7 @@
 """Idempotent producers: a repetition is answered, a gap is refused, and restarts change nothing."""
 
+from random import Random
+
 import pytest
 
 from headrace.storage.errors import OutOfOrderSequence, StaleProducerEpoch
@@ -120,6 +122,33 @@ def test_truncation_forgets_what_was_cut_off(scene):
     with pytest.raises(OutOfOrderSequence):
         scene.write(7, 3)
     assert scene.write(7, 2).base_offset == 2
+
+
+def test_a_snapshot_of_records_that_were_cut_off_may_come_back_with_a_lost_host(scene):
+    """The process is killed after the cut, so no flush makes the removal of the snapshot durable; others
+    write where the log was cut; then the host loses power.
+    """
+    scene.open()
+    for sequence in range(5):
+        scene.write(7, sequence)
+    scene.log.checkpoint()
+    scene.flush()
+    scene.log.cut_to(3, scene.wall_ms)
+    scene.disk, scene.files = scene.disk.crash("killed"), OpenFiles()
+    scene.open("killed", recovery_point=3)
+    for sequence in range(5):
+        scene.write(8, sequence)
+    whole, ends = scene.disk, set()
+    for seed in range(200):
+        scene.disk, scene.files = whole.crash("lost", Random(seed)), OpenFiles()
+        is_back = scene.names(".snapshot") != []
+        scene.open("lost", recovery_point=3)
+        end = scene.log.log_end_offset
+        ends.add((end, is_back))
+        known = {one.producer_id: one.last_sequence for one in scene.log.producers()}
+        if end > 5:
+            assert known == {7: 2, 8: end - 4}, seed
+    assert {(7, True), (8, True)} & ends, "no seed brings the snapshot and the later records"
 
 
 def test_silent_producers_expire_and_open_transactions_do_not(scene):
