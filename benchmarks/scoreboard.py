@@ -28,10 +28,11 @@ COLOURS = {"headrace": "#1b7f6b", "rival": "#8a8f98"}
 INTRODUCTION = """\
 # Scoreboard
 
-`make bench` writes this page: each row's newest whole run of Headrace and Kafka 4.3.1 (or another
-rival, where one is named), in turns on one machine. It shows medians with their range; the ratio is
-Headrace's median divided by the rival's. How it is measured, and what the figures mean, is in
-[benchmarks.md](benchmarks.md).
+`make bench` writes this page. For each row it shows the newest complete run, in which Headrace and
+Apache Kafka 4.3.1 (or another system that the row names) took turns on one machine. The figures are
+medians with their range. The ratio is Headrace's median divided by the other one. The last column
+has the date, the commit, and the machine's load average at the end of the run.
+[benchmarks.md](benchmarks.md) explains the rows and how we measure.
 
 """
 
