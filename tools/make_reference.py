@@ -11,7 +11,7 @@ import argparse
 import ast
 import asyncio
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +25,8 @@ from headrace.machines.configs.definition import (
     group_config_keys,
     topic_config_keys,
 )
+from headrace.machines.configs.group import bound
+from headrace.machines.metadata.controller.topic_rules import UNCLEAN_LEADER_ELECTION
 from headrace.machines.metadata.image import ClusterImage
 from headrace.node.cluster_metrics import (
     BrokerNumbers,
@@ -35,7 +37,7 @@ from headrace.node.cluster_metrics import (
     cluster_numbers,
 )
 from headrace.node.metrics import ApiMetrics, Metrics
-from headrace.node.routes import PRODUCE, SERVED
+from headrace.node.routes import PRODUCE, SERVED, SERVED_TO_NODES
 from headrace.node.settings import Settings
 from headrace.node.topic_config import _PLAIN as LOG_CONFIG_KEYS
 from headrace.protocol.api import APIS, Api, Listener
@@ -49,6 +51,12 @@ SOURCE = ROOT / "src" / "headrace"
 TARGET = ROOT / "docs" / "reference"
 
 NOTICE = "<!-- made by `make docs` from the code; changes here are overwritten -->\n"
+
+# Kafka's keys are small numbers; ours begin here.
+OWN_KEYS_FROM = 30_000
+
+# Topic keys that the controller reads by name: they decide about leaders.
+CONTROLLER_KEYS = (UNCLEAN_LEADER_ELECTION,)
 
 # Topic keys whose field in LogConfig, or beside it, has another shape than the key.
 SHAPED_KEYS = {
@@ -95,7 +103,7 @@ def read_in_source() -> tuple[frozenset[str], frozenset[str]]:
 def topic_key_has_effect(key: ConfigKey) -> bool:
     fields = {name: field for field, name in LOG_CONFIG_KEYS.items()} | SHAPED_KEYS
     attributes, _ = read_in_source()
-    return fields.get(key.name) in attributes
+    return key.name in CONTROLLER_KEYS or fields.get(key.name) in attributes
 
 
 def broker_key_has_effect(key: ConfigKey) -> bool:
@@ -105,7 +113,14 @@ def broker_key_has_effect(key: ConfigKey) -> bool:
     field = key.name.replace(".", "_")
     if key.name in texts or (field in Settings.__annotations__ and field in attributes):
         return True
-    return key.name in defaults_of_topics()
+    return key.name in defaults_of_topics() or key.name in bounds_of_groups()
+
+
+@lru_cache(maxsize=1)
+def bounds_of_groups() -> frozenset[str]:
+    """Broker keys that limit the settings of groups with an effect."""
+    served = [key for key in group_config_keys().values() if key.doc != KEPT_DOC]
+    return frozenset(name for key in served for which in ("min", "max") if (name := bound(key, which)))
 
 
 @lru_cache(maxsize=1)
@@ -185,11 +200,6 @@ def topic_configs() -> str:
         " takes effect at once. The default of a setting is the broker's value of the key in the fourth"
         " column.\n\n"
     )
-    if not topic_key_has_effect(topic_config_keys()["delete.retention.ms"]):
-        page += (
-            "Compaction is not supported yet: a topic with `cleanup.policy=compact` accepts only records with"
-            " keys and keeps all of them.\n\n"
-        )
     page += table(
         ("Key", "Type", "Default", "Broker's key", "Allowed", "What it does"),
         (
@@ -245,7 +255,11 @@ def broker_configs() -> str:
             if broker_key_has_effect(key)
         ),
     )
-    page += "\n## Without effect yet\n\n"
+    page += "\n## Without effect, or refused\n\n"
+    page += (
+        "The broker does not start with a setting that it refuses, because that setting asks for something"
+        " that Headrace cannot do yet. The other settings in this table have no effect.\n\n"
+    )
     page += table(
         ("Key", "Type", "Default", "What it is for"),
         (
@@ -359,41 +373,57 @@ def versions(lowest: int, highest: int) -> str:
 def remark(api: Api) -> str:
     if api.key == PRODUCE:
         return f"advertised from 0 for old versions of librdkafka, served from {api.first} on, as in Kafka"
+    if api.key >= OWN_KEYS_FROM:
+        return "only Headrace has it"
     return ""
 
 
-def apis() -> str:
-    page = NOTICE + "# APIs\n\n"
-    page += (
-        "The APIs that ApiVersions advertises, compared with Apache Kafka 4.3. After a request that it does"
-        " not serve, the broker closes the connection, as Kafka does.\n\n"
-    )
-    page += table(
+def kafkas_versions(api: Api) -> str:
+    if api.key >= OWN_KEYS_FROM:
+        return "–"
+    return versions(0 if api.key == PRODUCE else api.first, api.last)
+
+
+def served(keys: Mapping[int, tuple[int, int]]) -> str:
+    return table(
         ("Key", "API", "Headrace", "Kafka 4.3", ""),
         (
             (
                 str(key),
                 APIS[key].name,
                 versions(lowest, highest),
-                versions(0 if key == PRODUCE else APIS[key].first, APIS[key].last),
+                kafkas_versions(APIS[key]),
                 remark(APIS[key]),
             )
-            for key, (lowest, highest) in sorted(SERVED.items())
+            for key, (lowest, highest) in sorted(keys.items())
         ),
     )
+
+
+def apis() -> str:
+    page = NOTICE + "# APIs\n\n"
+    page += (
+        "The versions of each API that Headrace serves, compared with Apache Kafka 4.3. After a request that"
+        " it does not serve, the broker closes the connection, as Kafka does.\n\n"
+        "## For clients\n\n"
+        "ApiVersions advertises these APIs.\n\n"
+    )
+    page += served(SERVED)
+    page += "\n## Between nodes\n\n"
+    page += "Nodes send these requests to each other, on the listeners of controllers.\n\n"
+    page += served(SERVED_TO_NODES)
     page += "\n## Not served yet\n\n"
-    page += "APIs with the listener `controller` are for controllers only.\n\n"
     page += table(
-        ("Key", "API", "Kafka 4.3", "Listener"),
+        ("Key", "API", "Kafka 4.3", "Who would send it"),
         (
             (
                 str(int(api.key)),
                 api.name,
                 versions(api.first, api.last),
-                "controller" if api.listeners is Listener.CONTROLLER else "broker",
+                "nodes" if api.listeners is Listener.CONTROLLER else "clients",
             )
             for api in sorted(APIS.values())
-            if api.key not in SERVED
+            if api.key not in SERVED and api.key not in SERVED_TO_NODES
         ),
     )
     return page
