@@ -500,6 +500,7 @@ def overview() -> str:
         + "- [Settings of a client](client-configs.md)\n"
         + "- [APIs](apis.md), compared with Kafka 4.3\n"
         + "- [Metrics](metrics.md)\n"
+        + "- [Events in a node's log](../log-events.md)\n"
         + "- [The `headrace` command](../cli.md)\n"
     )
 
