@@ -1,5 +1,6 @@
 """Program that reads a topic by assignment, in order or after random seeks."""
 
+from headrace.client.cluster import NO_EPOCH
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import PartitionKey
 from headrace.simulator.nodes import Nodes
@@ -12,9 +13,12 @@ class Explorer(Reading):
         super().__init__(host, name, topic)
         self._isolation = "read_committed" if is_committed else "read_uncommitted"
         self._furthest: dict[PartitionKey, int] = {}
+        self._epochs: dict[PartitionKey, int] = {}  # of the leaders that it read from
+        self._furthest_before: dict[PartitionKey, int] = {}  # in its lives before
 
     def sessions(self) -> list[Driven]:
         consumer = self.new_consumer(**{"isolation.level": self._isolation})
+        self._furthest_before = dict(self._furthest)
         for key in self.topic.keys:
             self.begin_stretch(key, 0)
         consumer.assign(self.now, {self.place_of(key): 0 for key in self.topic.keys})
@@ -32,6 +36,9 @@ class Explorer(Reading):
         for message in self.poll(rng.randint(1, 30)):
             key = self.topic.keys[message.partition]
             self._furthest[key] = max(self._furthest.get(key, 0), message.offset + 1)
+        for at, position in self.consumer.positions().items():
+            key = self.topic.keys[at.partition]
+            self._epochs[key] = max(self._epochs.get(key, NO_EPOCH), position.leader_epoch)
 
     def rest(self) -> None:
         """From now on it only reads on."""
@@ -44,7 +51,11 @@ class Explorer(Reading):
         deed = self.world.rng.randrange(5)
         if deed <= 1:
             offset = self.world.rng.randint(0, self._furthest.get(key, 0))
-            self.consumer.seek(self.now, at, offset)
+            # A new client may know a leader that was replaced and has not heard of it. Without an epoch it
+            # would ask there, be told that the offset is out of range, and begin again, as Kafka's clients do.
+            is_of_this_life = self._furthest.get(key, 0) > self._furthest_before.get(key, 0)
+            epoch = NO_EPOCH if is_of_this_life else self._epochs.get(key, NO_EPOCH)
+            self.consumer.seek(self.now, at, offset, epoch)
             self.begin_stretch(key, offset)
         elif deed == 2:
             self.consumer.seek_to_beginning(self.now, [at])
