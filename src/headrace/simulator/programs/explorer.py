@@ -52,7 +52,7 @@ class Explorer(Reading):
         if deed <= 1:
             offset = self.world.rng.randint(0, self._furthest.get(key, 0))
             # A new client may know a leader that was replaced and has not heard of it. Without an epoch it
-            # would ask there, be told that the offset is out of range, and begin again, as Kafka's clients do.
+            # would ask there, be told that the offset is out of range, and begin again, as in Kafka.
             is_of_this_life = self._furthest.get(key, 0) > self._furthest_before.get(key, 0)
             epoch = NO_EPOCH if is_of_this_life else self._epochs.get(key, NO_EPOCH)
             self.consumer.seek(self.now, at, offset, epoch)
