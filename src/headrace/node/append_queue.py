@@ -263,7 +263,7 @@ class AppendQueue:
         self._deadlines.add(now.after_ms(pause_ms), self)
 
     def _is_written(self, now: Now, held: HeldBatch) -> bool:
-        """Writes the next piece of a large batch. True: all of it is written, or it will be refused."""
+        """Writes the next piece of a large batch. True: only the last is left, or it will be refused."""
         partition = self._partition
         leader, log = partition.leader, partition.log
         if leader is None or log is None:
@@ -336,7 +336,7 @@ class AppendQueue:
 
     def _conclude(self, held: HeldBatch, outcome: Appended | Refused) -> None:
         held.outcome = outcome
-        if len(held.records) >= LARGE_BYTES and isinstance(outcome, Refused):
+        if len(held.records) >= LARGE_BYTES:
             self._forget_pieces()
         self._held.undecided -= 1
         if held.permit is not None:
@@ -346,7 +346,7 @@ class AppendQueue:
         self._waiting.wake(held)
 
     def _forget_pieces(self) -> None:
-        """Of a batch that is not appended."""
+        """Of a batch that is not appended: it was refused, or is in the log already."""
         log = self._partition.log
         if log is not None:
             with suppress(*FAULTS):  # the next write to the log meets the same fault

@@ -29,7 +29,7 @@ from headrace.storage.rolling import roll_active
 from headrace.storage.segment import Segment
 from headrace.storage.tail import BATCHES_MAX
 from headrace.storage.transaction_index import TransactionIndex
-from headrace.storage.unfinished import cut_back, release_active, take_written
+from headrace.storage.unfinished import cut_back, drop_others, release_active, take_rest
 
 
 class Appended:
@@ -134,6 +134,8 @@ def _write(
 ) -> None:
     """Bytes of one batch to the end of the active segment, after a new one was begun if it is time."""
     active = log.active
+    if log.unfinished is not None:
+        drop_others(log, batch)
     if active.log is None:
         prepare_active(log)
     if must_roll(log, active, size, last_offset, max_timestamp, wall_ms):
@@ -142,13 +144,13 @@ def _write(
     file = active.log
     assert file is not None
     position = active.size
-    if log.unfinished is None or not take_written(log, batch):
-        try:
-            file.append(batch)
-        except OSError as error:
-            if is_transient(error):
-                cut_back(log, file, position)
-            raise
+    rest = batch if log.unfinished is None else take_rest(log, batch)
+    try:
+        file.append(rest)
+    except OSError as error:
+        if is_transient(error):
+            cut_back(log, file, position)
+        raise
     active.note(size, last_offset, max_timestamp, log.config.index_interval_bytes)
     active.modified_ms = wall_ms
     tail = log.tail

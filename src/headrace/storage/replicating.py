@@ -169,12 +169,12 @@ def _write_run(log: LogState, data: memoryview, run: list[BatchHeader], wall_ms:
     producers = log.partition_producers
     has_producers = any(header.producer_id >= 0 for header in run)
     state = (producers.state or producers.load(wall_ms)) if has_producers else None
+    drop_unfinished(log)
     _make_room(log, run[0], wall_ms)
     active = log.active
     file = active.log
     assert file is not None
     start = active.size
-    drop_unfinished(log)
     try:
         file.append(data)
     except OSError as error:

@@ -11,13 +11,18 @@ QUIET_MS = 60_000
 
 
 def roll(log: LogState, wall_ms: int) -> None:
-    """Seal the active segment and begin a new one, unless it is empty."""
+    """Seal the active segment and begin a new one, unless it is empty. Nothing lies behind the end of an
+    empty one then: its files may be copied as they are.
+    """
     if log.status.error is not None:
         raise log.status.offline()
     try:
         log.active.load()
+        drop_unfinished(log)
         if log.active.size:
             roll_active(log, wall_ms)
+        elif not log.active.is_new:
+            log.active.hold()
     except OSError as error:
         raise log.status.met(error) from error
 

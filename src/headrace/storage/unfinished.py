@@ -33,17 +33,20 @@ class Unfinished:
         )
 
 
-def take_written(log: "LogState", batch: memoryview) -> bool:
-    """Whether all of the batch lies behind the end of the log already; if not, what lies there is cut off."""
-    unfinished = log.unfinished
-    if unfinished is not None and unfinished.written == len(batch) and unfinished.is_of(batch):
-        log.unfinished = None
-        return True
-    drop_unfinished(log)
-    return False
+def drop_others(log: "LogState", batch: memoryview) -> None:
+    """Only pieces of this batch may stay. Before the file is used: it may be closed."""
+    if log.unfinished is not None and not log.unfinished.is_of(batch):
+        drop_unfinished(log)
+
+
+def take_rest(log: "LogState", batch: memoryview) -> memoryview:
+    """What is still to be written of the batch: all of it is a part of the log then."""
+    unfinished, log.unfinished = log.unfinished, None
+    return batch if unfinished is None else batch[unfinished.written :]
 
 
 def drop_unfinished(log: "LogState") -> None:
+    """Cut the pieces off. Where that has to wait for space, the file is closed: see `release_active`."""
     if log.unfinished is not None:
         log.unfinished = None
         if log.active.log is not None:

@@ -1,9 +1,10 @@
 """Large batches: their bytes are written behind the end of the log in pieces, before they are appended.
 
 One write of ten megabytes takes some 20 ms, mostly for the page cache. So whoever has such a batch writes it
-ahead, a piece at a time, and lets others have their turn in between; `append` then finds all of it in place.
-Until then the log does not have it: reads end where the log ends, and a crash leaves a torn batch. Anything
-else that changes the active segment meanwhile cuts the pieces off, and the batch begins again.
+ahead, a piece at a time, and lets others have their turn in between. `append` writes the last piece, after
+its checks: a batch that is repeated, or refused, is never whole in the file, where a restart would take it
+for a part of the log. Until then reads end where the log ends, and a crash leaves a torn batch. Anything else
+that changes the active segment meanwhile cuts the pieces off, and the batch begins again.
 """
 
 from headrace.records.batch import (
@@ -29,7 +30,7 @@ def write_ahead(
     log: LogState, batch: memoryview, *, wall_ms: int, leader_epoch: int, piece_bytes: int = PIECE_BYTES
 ) -> bool:
     """Write the next piece of a client's batch, which gets its offset and its leader epoch for that. True:
-    there is none left, and `append` can follow at once.
+    only the last one is left, and `append` can follow at once.
     """
     offset = log.log_end_offset
     unfinished = log.unfinished
@@ -50,7 +51,7 @@ def write_ahead(
             roll_active(log, wall_ms)
         assign(batch, 0, offset, leader_epoch)
         unfinished = log.unfinished = Unfinished(batch)
-    if unfinished.written == len(batch):
+    if len(batch) - unfinished.written <= piece_bytes:
         return True
     file = log.active.log
     assert file is not None
@@ -61,8 +62,8 @@ def write_ahead(
         if is_transient(error):
             cut_back(log, file, log.active.size)
         raise
-    unfinished.written = min(unfinished.written + piece_bytes, len(batch))
-    return unfinished.written == len(batch)
+    unfinished.written += piece_bytes
+    return False
 
 
 @guarded

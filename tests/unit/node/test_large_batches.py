@@ -12,6 +12,7 @@ from headrace.node.connection import Connection
 from headrace.node.handlers import produce as produce_handler
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
+from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
 from headrace.simulator.manual_host import ManualHost
@@ -188,3 +189,71 @@ def test_one_that_is_too_large_is_refused_without_a_copy(
     scene.host.create_topic("default")
     request = scene.host.produce_request("default", LARGE)
     assert code(scene.host.ask(request, 9))[0] == ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_one_that_is_sent_twice_is_in_the_log_once_after_a_kill(scene: Scene) -> None:
+    """A producer that got no answer sends the batch again: what was written ahead of it is not in the log."""
+    given = scene.host.ask(InitProducerIdRequest(transactional_id=None), 4)
+    of_producer = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
+    large = batch(b"large", (PIECES - 1) * PIECE_BYTES + 1, base_sequence=0, **of_producer)
+    for _ in range(2):
+        scene.send(scene.line, large)
+        for _ in range(PIECES):
+            scene.turn()
+        assert code(scene.host.receive(scene.line)) == (0, 1)
+    log = scene.host.partitions("t")[0].log
+    assert log is not None
+    assert log.unfinished is None
+    assert scene.file_bytes() == log.active.size
+    scene.host.restart()
+    scene.host.partitions("t")[0].opened(scene.host.clock.now())
+    assert scene.values() == [b"first", b"large"]
+
+
+def test_one_that_will_be_refused_is_never_whole_in_the_file(scene: Scene) -> None:
+    """After a power loss the file may be as it was at any moment."""
+    given = scene.host.ask(InitProducerIdRequest(transactional_id=None), 4)
+    of_producer = {"producer_id": given.producer_id, "producer_epoch": given.producer_epoch}
+    for sequence, answered in ((0, ErrorCode.NONE), (100, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)):
+        before = scene.file_bytes()
+        scene.disk.calls.clear()
+        large = batch(b"large", (PIECES - 1) * PIECE_BYTES + 1, base_sequence=sequence, **of_producer)
+        scene.send(scene.line, large)
+        for _ in range(PIECES):
+            scene.turn()
+        assert code(scene.host.receive(scene.line))[0] == answered
+        appended = sum(call.size for call in scene.disk.calls if call.operation == "append")
+        assert (appended >= len(large)) == (answered is ErrorCode.NONE)
+    assert scene.file_bytes() == before
+    assert scene.values() == [b"first", b"large"]
+
+
+@pytest.mark.parametrize("has_records", [True, False])
+def test_pieces_that_cannot_be_cut_off_for_lack_of_space(scene: Scene, has_records: bool) -> None:
+    """File systems that copy on write need space for that. Nothing is written behind them."""
+    log = scene.host.partitions("t")[0].log
+    assert log is not None
+    if not has_records:
+        log.roll(T0)
+    log.write_ahead(memoryview(bytearray(LARGE)), wall_ms=T0, leader_epoch=0)
+    scene.disk.faults.append(Fault(Fail(errno.ENOSPC), "truncate", "t-0/"))
+    scene.send(scene.other, batch(b"small"))
+    assert code(scene.host.receive(scene.other)) == (0, 1)
+    assert scene.values() == [b"first", b"small"]
+
+
+def test_pieces_in_an_empty_segment_do_not_survive_a_roll(scene: Scene) -> None:
+    """The files are copied after it when the log moves to another directory."""
+    log = scene.host.partitions("t")[0].log
+    assert log is not None
+    log.roll(T0)
+    scene.send(scene.line, LARGE)
+    path = log.active.path + ".log"
+    file = scene.disk.open(path)
+    assert file.size() == PIECE_BYTES
+    log.roll(T0)
+    assert file.size() == 0
+    for _ in range(PIECES + 1):
+        scene.turn()
+    assert code(scene.host.receive(scene.line)) == (0, 1)
+    assert scene.values() == [b"first", b"large"]

@@ -739,3 +739,25 @@ def test_a_topic_that_is_deleted_before_its_log_has_its_name_leaves_nothing() ->
     host.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
     host.advance(10)
     assert [name for disk in faulty.values() for name in disk.list("") if name.startswith("t-0")] == []
+
+
+def test_a_large_batch_that_is_being_written_when_its_log_moves() -> None:
+    """Its pieces are not a part of the log: the copy, which is trusted to be whole, has none of them."""
+    host = ManualHost(disks=two_disks())
+    host.create_topic("t", max_message_bytes=str(8 << 20))
+    host.node.shutdown(host.clock.now())
+    host.settle()
+    host.restart()
+    host.partitions("t")[0].opened(host.clock.now())
+    line = host.connect()
+    value = b"x" * (2 << 20)
+    host.send(line, host.produce_request("t", build_batch([(1_700_000_000_000, None, value, ())])), 9)
+    before = home(host)
+    assert line.pending
+    assert move(host, other(before)) == 0
+    assert home(host) == other(before)
+    assert line.pending
+    host.advance(1.0)
+    assert host.receive(line).responses[0].partition_responses[0].error_code == 0
+    host.restart()
+    assert values(host) == [value]
