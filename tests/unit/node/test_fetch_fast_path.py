@@ -29,6 +29,7 @@ from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 from headrace.protocol.messages.find_coordinator import FindCoordinatorRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.records.builder import build_batch
+from headrace.records.reader import batches
 from headrace.simulator.frames import request_bytes
 from headrace.simulator.manual_host import ManualHost
 
@@ -428,6 +429,7 @@ def test_a_connection_that_is_gone_needs_no_garbage_collector() -> None:
 
 def test_a_session_that_has_ended_is_not_kept_by_the_connection() -> None:
     """It may have hundreds of thousands of partitions, which no limit would count any more."""
+    gc.collect()  # garbage of other tests, which might go in between
     reader = learned()
     before = count_of(CachedPartition)
     more = [FetchPartition(partition=index) for index in range(2, 1_000)]
@@ -493,3 +495,37 @@ def test_bytes_that_mean_the_same_are_not_remembered() -> None:
     frame = request_bytes(FETCH, 11, 1, "test", request)
     reader.host.send_frame(reader.connection, frame + b"\0\0\0")
     assert reader.path is None
+
+
+def test_a_fetch_that_names_a_topic_without_partitions_first() -> None:
+    """It wants one partition, and is answered like any other; but it is not remembered."""
+    reader = learned()
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    request = FetchRequest(
+        session_id=0,
+        session_epoch=-1,
+        max_wait_ms=0,
+        topics=[FetchTopic(topic="u", partitions=[]), FetchTopic(topic="t", partitions=[wanted])],
+    )
+    for _ in range(2):
+        answer = reader.host.ask(request, reader.version, reader.host.connect())
+        assert answer.responses[0].partitions[0].records
+
+
+def test_a_fetch_that_names_a_partition_twice() -> None:
+    """The last one counts, as in Kafka, however often it is sent."""
+    host = learned().host
+    connection = host.connect()
+    for first in range(3):
+        named = [
+            FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1) for offset in (first, 2)
+        ]
+        request = FetchRequest(
+            session_id=0,
+            session_epoch=-1,
+            max_wait_ms=0,
+            topics=[FetchTopic(topic="t", partitions=named)],
+        )
+        answer = host.ask(request, 12, connection)
+        ((_, header),) = batches(bytes(answer.responses[0].partitions[0].records))
+        assert header.base_offset == 2

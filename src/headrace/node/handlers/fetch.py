@@ -98,7 +98,7 @@ class Fetch:
             )
         except SessionRefused as refused:
             return FetchResponse(error_code=refused.code, session_id=NO_SESSION)
-        request.is_usual = len(plan.wanted) == 1 and len(wanted) == 1 and body.session_epoch != INITIAL_EPOCH
+        request.is_usual = len(plan.wanted) == 1 and body.session_epoch != INITIAL_EPOCH and _names_one(body)
         gathering = self.gathering(request, plan)
         gathering.gather(request.now)
         if body.max_wait_ms <= 0 or gathering.is_enough or plan.is_empty or not self._waiting.has_room:
@@ -397,6 +397,11 @@ class Tally:
                 self._total += size - self._sizes.get(partition, 0)
                 self._sizes[partition] = size
         return must_look or self.is_enough
+
+
+def _names_one(body: FetchRequest) -> bool:
+    """Whether it names one partition, and nothing else."""
+    return len(body.topics) == 1 and len(body.topics[0].partitions) == 1
 
 
 def replica_id_of(body: FetchRequest) -> int:
