@@ -140,9 +140,15 @@ class FetchSession(Waiter):
 
     def woken(self, now: Now) -> None:
         self.look_at_moved()
+        mistakes: list[Exception] = []
         for parked in list(self.fetches):
             if not parked.is_done:
-                parked.woken(now)
+                try:
+                    parked.woken(now)
+                except Exception as mistake:  # of ours: nothing would wake the others once more
+                    mistakes.append(mistake)
+        if mistakes:
+            raise mistakes[0]
 
     def fetch_ended(self, parked: Parked) -> None:
         self.fetches.pop(parked, None)

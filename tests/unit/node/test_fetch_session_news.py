@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.node.handlers import fetch as fetch_handler
+from headrace.node.handlers.fetch import ParkedSessionFetch
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -328,3 +329,29 @@ def test_a_session_that_is_evicted_while_its_fetch_waits() -> None:
     write(host, "a", 1)
     assert host.receive(consumer.connection) is not None
     assert waiters(host) == 0
+
+
+def test_a_mistake_in_one_fetch_of_a_session_does_not_keep_the_others_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    host, consumer = many(2)
+    first = consumer.connection
+    consumer.fetch()
+    consumer.connection = host.connect()
+    consumer.fetch()
+    assert first.pending
+    assert consumer.is_waiting
+    reply = ParkedSessionFetch.reply
+
+    def mistaken(parked: ParkedSessionFetch, *arguments: Any, **options: Any) -> Any:
+        if parked.request.connection is first:
+            raise RuntimeError("a mistake")
+        return reply(parked, *arguments, **options)
+
+    monkeypatch.setattr(ParkedSessionFetch, "reply", mistaken)
+    with pytest.raises(RuntimeError, match="a mistake"):
+        write(host, "a", 0)
+    host.settle()
+    assert first.id in host.closed
+    assert consumer.receive() is not None
+    assert consumer.records == 1
