@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -12,12 +13,13 @@ from typing import Any
 
 import pytest
 
+from headrace.server import process as process_module
 from headrace.server.driver import HALTED
 from headrace.server.listeners import CannotListen
 from headrace.server.lock import DirectoryInUse
 from headrace.server.logs import Log
 from headrace.server.process import Process, boot_id
-from server.fake_node import ECHO, HALT, PARK, FakeNode, request, running_server, settings
+from server.fake_node import ECHO, FILL, HALT, PARK, FakeNode, request, running_server, settings
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -185,6 +187,26 @@ def test_requests_after_the_signal_are_not_handled(run: Run, tmp_path: Path) -> 
             server.settle()
             await stopping
             assert len(server.node.frames) == 1
+
+    run(story())
+
+
+def test_a_client_that_reads_nothing_does_not_keep_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last answer is in the transport's buffer, and nobody takes it."""
+    monkeypatch.setattr(process_module, "FAREWELL_S_MAX", 0.01)
+
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            with socket.create_connection(("127.0.0.1", server.port)) as client:
+                client.sendall(request(FILL, 1, size=32_000))
+                await server.until(lambda: bool(server.process.connections.channels))
+                (channel,) = server.process.connections.channels.values()
+                await server.until(lambda: channel.transport.get_write_buffer_size() > 0)
+                await server.process.stop()
+                assert not server.process.connections.channels
+                assert server.logged("stopped")
 
     run(story())
 

@@ -257,6 +257,7 @@ class Process:
         except TimeoutError:
             for channel in list(self.connections.channels.values()):
                 channel.close("the process stops")
+                channel.transport.abort()  # also one that would wait until its client takes what it has
         if self.metrics is not None:
             await self.metrics.stop()
         await self.driver.until(lambda: not self.connections.channels)
