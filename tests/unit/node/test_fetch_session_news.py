@@ -1,5 +1,6 @@
 """A session is told all that is new in its partitions, though a fetch looks at few of them."""
 
+import gc
 from random import Random
 from typing import Any
 
@@ -14,7 +15,13 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
-from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
+from headrace.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
 from headrace.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -355,3 +362,14 @@ def test_a_mistake_in_one_fetch_of_a_session_does_not_keep_the_others_waiting(
     assert first.id in host.closed
     assert consumer.receive() is not None
     assert consumer.records == 1
+
+
+def test_a_fetch_that_waits_does_not_keep_what_it_found() -> None:
+    """Each of a hundred consumers may wait for ten thousand partitions."""
+    _, consumer = many(20)
+    consumer.isolation = 1  # it looks at all of them again
+    gc.collect()
+    before = sum(type(each) is PartitionData for each in gc.get_objects())
+    consumer.fetch()
+    assert consumer.is_waiting
+    assert sum(type(each) is PartitionData for each in gc.get_objects()) <= before

@@ -286,6 +286,7 @@ class Gathering:
     def forget(self) -> None:
         """It has to wait: what was found so far is looked up again when it is answered."""
         self._found = []
+        self._read = {}
 
     def settle(self, *, waits: bool) -> None:
         """Let the session be woken by what is quiet, or by all that was found if the fetch has to wait."""
