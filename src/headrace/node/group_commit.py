@@ -96,6 +96,7 @@ class GroupCommit:
         flushed: list[tuple[Flushable, PartitionLog]] = []
         jobs: list[Job] = []
         postponed: list[Flushable] = []
+        mistakes: list[Exception] = []
         for partition in self._wanted:
             log = partition.log
             if log is None:
@@ -113,6 +114,10 @@ class GroupCommit:
                 self._wanted.clear()
                 self._directories.storage_failed(now, partition, fault)
                 return
+            except Exception as mistake:  # of ours: it does not cost the others their flush
+                postponed.append(partition)
+                mistakes.append(mistake)
+                continue
             if job is not None:
                 flushed.append((partition, log))
                 jobs.append(job)
@@ -122,6 +127,8 @@ class GroupCommit:
         if jobs:
             self._in_flight = flushed
             self._run(FlushTogether(jobs), self._finished)
+        if mistakes:
+            raise mistakes[0]
 
     def _finished(self, now: Now, results: Any) -> None:
         if isinstance(results, Exception):
@@ -154,7 +161,7 @@ class GroupCommit:
             raise mistakes[0]
 
     def _postpone(self, now: Now, partition: Flushable) -> None:
-        """No descriptor or thread was left: nothing of it was tried."""
+        """No descriptor or thread was left, or we made a mistake: nothing of it was tried."""
         self._wanted[partition] = None
         if not self._is_pausing:
             self._is_pausing = True

@@ -23,6 +23,7 @@ from headrace.protocol.messages.join_group import (
 from headrace.records.builder import build_batch
 from headrace.simulator.manual_host import ManualHost, creation
 from headrace.storage.flushing import Flushed
+from headrace.storage.log import PartitionLog
 
 BATCH = build_batch([(0, None, b"v", ())])
 
@@ -214,6 +215,38 @@ def test_those_whose_records_were_flushed_together_are_answered_and_the_node_can
     assert host.receive(waiting[1]) is not None
     later = write(host, 1)
     assert host.receive(later) is not None
+    host.node.shutdown(host.clock.now())
+    host.settle()
+    assert host.node.is_stopped
+
+
+def test_those_who_want_a_flush_together_with_it_have_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each flush of the directory began with the same mistake, and none was ordered any more."""
+    host = ManualHost()
+    host.create_topic("t", 3, flush_messages="1")
+    for index in range(3):
+        assert host.receive(write(host, index)) is not None
+    flush_job, unlucky = PartitionLog.flush_job, host.partitions("t")[0].log
+    failures = [True]
+
+    def failing(self: PartitionLog) -> object:
+        if self is unlucky and failures:
+            raise RuntimeError("a mistake of ours")
+        return flush_job(self)
+
+    monkeypatch.setattr(PartitionLog, "flush_job", failing)
+    host.runs_jobs = False
+    first = write(host, 2)  # its flush is under way, and the others wait for the next one
+    waiting = [write(host, index) for index in (0, 1)]
+    with pytest.raises(RuntimeError):
+        host.run_jobs()
+    host.runs_jobs = True
+    host.settle()
+    assert host.receive(first) is not None
+    assert host.receive(waiting[1]) is not None
+    failures.clear()
+    host.advance(5)
+    assert host.receive(waiting[0]) is not None
     host.node.shutdown(host.clock.now())
     host.settle()
     assert host.node.is_stopped
