@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from headrace.server import process as process_module
+from headrace.server.connection_limits import Connections
 from headrace.server.driver import HALTED
 from headrace.server.listeners import CannotListen
 from headrace.server.lock import DirectoryInUse
@@ -220,6 +221,22 @@ def test_a_halt_ends_the_process_at_once(run: Run, tmp_path: Path) -> None:
             await server.until(lambda: bool(codes))
             assert codes == [HALTED]
             assert "planted" in server.logged("halted")[0]
+
+    run(story())
+
+
+def test_a_halt_ends_the_process_whatever_becomes_of_the_answers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        codes: list[int] = []
+        async with running_server(tmp_path, halt=codes.append) as server:
+            client = await server.client()
+            with monkeypatch.context() as patched:
+                patched.setattr(Connections, "send_gathered", lambda self: 1 // 0)
+                await client.send(request(HALT, 1))
+                await server.until(lambda: bool(server.node.frames))
+            assert codes == [HALTED]
 
     run(story())
 

@@ -283,11 +283,13 @@ class Driver:
 
     def halt(self, reason: str) -> None:
         """End at once and leave no clean marker: a restart must not trust what we no longer trust."""
-        self.connections.send_gathered()  # they were true when they were given
-        self.connections.log.error("halted", reason=reason)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self._halt(HALTED)
+        try:
+            self.connections.send_gathered()  # they were true when they were given
+            self.connections.log.error("halted", reason=reason)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            self._halt(HALTED)
 
     # --- slow reads -------------------------------------------------------------------------------------
 
