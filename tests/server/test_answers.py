@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -177,6 +178,42 @@ def test_a_file_cut_short_ends_the_connection(run: Run, tmp_path: Path, size: in
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                 await client.receive()
             assert server.logged("unreadable_file")
+            assert await bystander.ask(ECHO, 1, b"served") == b"served"
+            file.close()
+
+    run(story())
+
+
+@pytest.mark.parametrize("free", [0, 1])
+def test_a_file_for_which_no_descriptor_is_free_ends_the_connection(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
+    """The frame has begun: a later answer must not be taken for the rest of it, nor may the client wait."""
+    pin = RealFile.pin
+    left = [free]
+
+    def scarce(file: RealFile) -> RealFile:
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return pin(file)
+
+    async def story() -> None:
+        async with running_server(tmp_path / "data") as server:
+            file = file_with(tmp_path, b"x" * 1000)
+            ColdFile(monkeypatch).may_read.set()
+            client, bystander = await server.client(), await server.client()
+            await client.send(request(PARK, 1))
+            await server.until(lambda: bool(server.node.parked))
+            pending, _ = server.node.parked[0]
+            server.node.parked[0] = pending, [struct.pack(">ii", 1004, 1), Span(file, 0, 1000)]
+            monkeypatch.setattr(RealFile, "pin", scarce)
+            server.node.answer_parked()
+            server.settle()
+            with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                await client.receive()
+            assert "Too many open files" in server.logged("connection_closed")[0]
+            assert not server.logged("internal_error")
             assert await bystander.ask(ECHO, 1, b"served") == b"served"
             file.close()
 

@@ -74,7 +74,10 @@ class Outbox:
 
     def add(self, parts: Iterable[Part]) -> None:
         """Behind what waits already."""
-        self._unsent.extend(_pinned(part) for part in parts)
+        try:
+            self._unsent.extend(_pinned(part) for part in parts)
+        except OSError as error:
+            self._cannot_read(error)
 
     def send(self, parts: Parts) -> None:
         """What is at hand, at once; what the disk does not have at hand is awaited, with all behind it."""
@@ -98,9 +101,13 @@ class Outbox:
         elif not self._channel.holds & (WRITING | CLOSED) and not self._channel.transport.is_closing():
             span = unsent[0]
             assert type(span) is Span  # nothing else is ever waited for
-            self.is_reading_file = True
             size = min(span.size, COLD_READ_BYTES)
-            self._driver.read_in_thread(span.file, span.position, size, self._file_was_read)
+            try:
+                self._driver.read_in_thread(span.file, span.position, size, self._file_was_read)
+            except OSError as error:
+                self._cannot_read(error)
+            else:
+                self.is_reading_file = True
 
     def _file_was_read(self, data: bytes | OSError) -> None:
         self.is_reading_file = False
@@ -178,6 +185,10 @@ class Outbox:
             self._unreadable(span, error)
             return False
         return True
+
+    def _cannot_read(self, error: OSError) -> None:
+        """No descriptor or thread is free. The frame has begun: nothing else may follow."""
+        self._channel.close(f"a file cannot be read for it: {error}")
 
     def _unreadable(self, span: Span, error: Exception | None) -> None:
         self._connections.log.sometimes(
