@@ -67,5 +67,6 @@ def release_active(log: "LogState") -> None:
     """The files hold more than they should: close them. The next use opens them again, which repairs them or
     fails.
     """
+    log.unfinished = None
     log.active.release()
     log.tail.clear()

@@ -126,6 +126,28 @@ def test_an_abort_that_finds_no_space_leaves_no_entry_in_the_transaction_index(f
     assert faulty.log.aborted_transactions(0, 10) == []
 
 
+def test_a_batch_that_is_written_ahead_begins_again_after_an_abort_that_finds_no_space(faulty):
+    faulty.open()
+    faulty.write(7, 0, transactional=True)
+    faulty.write(8, 0, transactional=True)
+    faulty.end(8, committed=False)
+    large = memoryview(bytearray(faulty.batch(size=500)))
+    ahead = {"wall_ms": faulty.wall_ms, "leader_epoch": 0, "piece_bytes": 100}
+    assert not faulty.log.write_ahead(large, **ahead)
+    faulty.disk.faults = [
+        Fault(Fail(errno.ENOSPC, written=3), "append", ".txnindex"),
+        Fault(Fail(errno.ENOSPC), "truncate", ".txnindex", times=2),
+    ]
+    with pytest.raises(DiskFull):
+        faulty.end(7, committed=False)
+    while not faulty.log.write_ahead(large, **ahead):
+        pass
+    assert faulty.log.append(large, wall_ms=faulty.wall_ms, leader_epoch=0).base_offset == 3
+    size = faulty.log.active.size
+    faulty.open("killed")
+    assert (faulty.log.log_end_offset, faulty.log.active.size) == (4, size)
+
+
 @pytest.mark.parametrize("operation", ["create", "append"])
 def test_a_snapshot_that_finds_no_space_leaves_the_directory_online(faulty, operation):
     faulty.open()
