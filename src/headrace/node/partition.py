@@ -77,6 +77,7 @@ class Partition(Waitable):
         "min_insync_replicas",
         "open_log",
         "opens_batches",
+        "places",
         "replicas",
         "takes_fast_path",
         "topic",
@@ -116,6 +117,7 @@ class Partition(Waitable):
         self.index = index
         self.directory = directory
         self.replicas = state.replicas
+        self.places = state.directories  # of the replicas, in the same order
         self.leader_id = -1
         self.leader_epoch = NO_EPOCH
         self.is_led_here = False  # exactly while there is a `leader`
@@ -194,6 +196,7 @@ class Partition(Waitable):
     def take(self, now: Now, state: PartitionState) -> None:
         """The partition's committed metadata: a higher epoch begins a new role."""
         self.replicas = state.replicas
+        self.places = state.directories
         self._limit_min_insync()
         if state.leader_epoch > self.leader_epoch:
             self._begin_role(now, state)
@@ -231,9 +234,14 @@ class Partition(Waitable):
             min_insync_replicas=self.min_insync_replicas,
             lag_seconds=self._replication.lag_seconds,
             live=self._replication.live,
+            is_online=self._is_online,
             isr_counts=self._replication.isr_counts,
             now=now.mono,
         )
+
+    def _is_online(self, replica: BrokerId) -> bool:
+        """Whether its broker can read the replica, according to the metadata."""
+        return self._replication.has_directory(replica, self.places[self.replicas.index(replica)])
 
     def _step_down(self, now: Now) -> None:
         """Whoever waits for what the leader before has appended is told: these offsets may come to hold other

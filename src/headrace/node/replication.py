@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.base.ids import BrokerId
 from headrace.base.time import Now
+from headrace.machines.metadata.controller.brokers import has_directory
 from headrace.machines.metadata.image import ClusterImage
 from headrace.machines.replication.leader import IsrCounts, ProposeIsr, Woke
 from headrace.node.isr_changes import Channel, IsrChanges
@@ -52,6 +53,7 @@ class BrokerReplication:
         self._settings = settings
         self._deadlines = ports.deadlines
         self._live: dict[BrokerId, int] = {}  # the leaders of all partitions look into it
+        self._online: dict[BrokerId, tuple[bytes, ...]] = {}  # log directories of those
         self.isr_counts = IsrCounts()
         self._replicas: Callable[[], list[Partition]] = list
         self._fetchers = ReplicaFetchers(
@@ -78,6 +80,10 @@ class BrokerReplication:
     def live(self) -> Mapping[BrokerId, int]:
         return self._live
 
+    def has_directory(self, broker: BrokerId, directory: bytes) -> bool:
+        state = self._metadata.image.brokers.get(broker)
+        return state is not None and has_directory(state, directory)
+
     @property
     def lag_seconds(self) -> float:
         return self._settings.current.replica_lag_time_max_ms / 1000
@@ -96,19 +102,21 @@ class BrokerReplication:
     def committed(self, now: Now, image: ClusterImage, records: list[Any]) -> None:
         """Before partitions take the same records: their leaders see who is alive."""
         if any(isinstance(record, BROKER_RECORDS) for record in records):
-            before = dict(self._live)
+            before, online = dict(self._live), dict(self._online)
             self._look_at_brokers(image)
             if self.broker_epoch() != self._fetches_as:
                 self._fetches_as = self.broker_epoch()
                 self._fetchers.begin_again()
-            if before != self._live:
+            if before != self._live or online != self._online:
                 self._watch_lag(now)
 
     def _look_at_brokers(self, image: ClusterImage) -> None:
         self._live.clear()
+        self._online.clear()
         for id, broker in image.brokers.items():
             if broker.is_active:
                 self._live[BrokerId(id)] = broker.epoch
+                self._online[BrokerId(id)] = broker.directories
 
     def _watch_lag(self, now: Now) -> None:
         """Followers that are behind for too long leave the in-sync set, and nobody waits for the dead."""

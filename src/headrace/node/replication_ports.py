@@ -53,6 +53,10 @@ class Replication(Protocol):
         """Broker epochs of all brokers that are registered and may be in sync."""
         ...
 
+    def has_directory(self, broker: BrokerId, directory: bytes, /) -> bool:
+        """Whether that log directory of the broker has not failed, according to the metadata."""
+        ...
+
     @property
     def isr_counts(self) -> IsrCounts:
         """Of all leaders of this broker."""
@@ -80,6 +84,9 @@ class NoReplication:
     live: Mapping[BrokerId, int] = NOBODY
     isr_counts = IsrCounts()
     lag_seconds = 30.0
+
+    def has_directory(self, broker: BrokerId, directory: bytes) -> bool:
+        return True
 
     def follow(self, now: Now, partition: "Partition") -> None:
         pass

@@ -1,11 +1,11 @@
-"""A broker comes back with a new disk in the place of one that failed."""
+"""Log directories of followers that fail, and brokers that come back with a new disk in the place of one."""
 
 from __future__ import annotations
 
 import pytest
 
 from harness.replica_brokers import TOPIC_ID, Channel, ReplicaBrokers
-from headrace.protocol.metadata_records import PartitionChangeRecord
+from headrace.protocol.metadata_records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from headrace.simulator.manual_host import ManualHost
 from headrace.storage.disk import Disk
 from headrace.storage.memory_disk import MemoryDisk
@@ -58,3 +58,38 @@ def test_its_replicas_are_made_again_unless_they_are_counted_on(isr: list[int]) 
     if not is_counted_on:
         assert brokers.values(2) == [b"a"]
         assert brokers.hosts[2].node.broker.registration.previous_epoch == -1
+
+
+OTHER_DIRECTORY = b"a directory left"
+
+
+@pytest.mark.parametrize("is_in_sync", [True, False])
+def test_a_leader_does_not_wait_for_a_replica_whose_directory_has_failed(is_in_sync: bool) -> None:
+    """The controller has taken it out of the ISR. Its broker is alive, and the replica had everything."""
+    brokers = ReplicaBrokers(3, settings={"replica.lag.time.max.ms": "30000"})
+    brokers.create_topic(min_insync_replicas="2")
+    failing = b"one that fails!!"
+    log_dirs = BrokerRegistrationChangeRecord(
+        broker_id=3, broker_epoch=brokers.epoch_of(3), log_dirs=[failing, OTHER_DIRECTORY]
+    )
+    places = [bytes(16), bytes(16), failing]
+    isr = [1, 2, 3] if is_in_sync else [1, 2]
+    brokers.tell(
+        log_dirs, PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, directories=places, isr=isr)
+    )
+    brokers.produce(1, b"a")
+    brokers.exchange()
+    assert brokers.values(3) == [b"a"]
+    brokers.channels[1].questions.clear()  # to join, if it was not in sync
+    brokers.partition(3).go_offline(brokers.clock.now())
+    brokers.exchange()
+    failure = BrokerRegistrationChangeRecord(
+        broker_id=3, broker_epoch=brokers.epoch_of(3), log_dirs=[OTHER_DIRECTORY]
+    )
+    brokers.tell(failure, PartitionChangeRecord(topic_id=TOPIC_ID, partition_id=0, isr=[1, 2]))
+    assert not brokers.channels[1].questions, "it does not ask to have it back"
+    host, connection = brokers.produce(1, b"b")
+    brokers.exchange()
+    brokers.control()
+    assert brokers.state().isr == (1, 2)
+    assert host.answers[connection.id], "the others are in sync"

@@ -17,7 +17,7 @@ fetch in this leader epoch, from the replica's present life (its broker epoch), 
 lineage: other fetches count for nothing.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from headrace.base.ids import BrokerId, Epoch, Offset
@@ -177,6 +177,7 @@ class PartitionLeader:
     __slots__ = (
         "_doubtful",
         "_has_begun",
+        "_is_online",
         "_isr_counts",
         "_lag_seconds",
         "_live",
@@ -211,12 +212,14 @@ class PartitionLeader:
         min_insync_replicas: int = 1,
         lag_seconds: float = LAG_SECONDS,
         live: Mapping[BrokerId, int] = NOBODY,
+        is_online: Callable[[BrokerId], bool] = lambda replica: True,
         isr_counts: IsrCounts | None = None,
         now: Instant = LONG_AGO,
     ) -> None:
         """`high_watermark` is what this replica knows as committed: from its checkpoint or from the leader
         before. Its log may go on behind it. `live` has the broker epochs of all brokers that are registered
-        and not fenced; whoever owns it keeps it up to date.
+        and not fenced; whoever owns it keeps it up to date. `is_online` tells of a live broker whether the
+        log directory of its replica has not failed.
         """
         self.id = id
         self.epoch = epoch
@@ -236,6 +239,7 @@ class PartitionLeader:
             for replica in sorted(self.replicas - {id})
         }
         self._live = live
+        self._is_online = is_online
         self._isr_counts = isr_counts or IsrCounts()
         self._lag_seconds = lag_seconds
         self._min_insync_replicas = min_insync_replicas
@@ -358,8 +362,10 @@ class PartitionLeader:
     # --- in-sync replicas ------------------------------------------------------------------------------
 
     def is_eligible(self, replica: BrokerId, follower: Progress) -> bool:
-        """Whether the life that fetched is the one that is registered and not fenced."""
-        return self._live.get(replica) == follower.broker_epoch
+        """Whether the life that fetched is the one that is registered and not fenced, and can still read its
+        replica.
+        """
+        return self._live.get(replica) == follower.broker_epoch and self._is_online(replica)
 
     def _may_join(self, now: Instant, replica: BrokerId, follower: Progress) -> bool:
         """It has all that is committed, and all that an earlier leader may have committed unknown to us, and

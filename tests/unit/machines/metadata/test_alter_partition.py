@@ -119,6 +119,19 @@ def test_who_is_fenced_stopping_or_started_again_cannot_join(cluster: Cluster) -
     assert ask(cluster, wanted(cluster, (1, 3))).reply[0].error is ErrorCode.NONE
 
 
+def test_a_replica_in_a_directory_that_has_failed_cannot_join() -> None:
+    """Its leader may not know it yet, and takes it for in sync while there is nothing to fetch."""
+    cluster = Cluster(3, directories=2)
+    cluster.apply(cluster.controller.create_topics([NewTopic("t", assignments={0: [1, 2, 3]})]))
+    failed = cluster.partition().directories[2]
+    cluster.beat(3, offline=[failed])
+    assert cluster.partition().isr == (1, 2)
+    assert ask(cluster, wanted(cluster, (1, 2, 3))).reply[0].error is ErrorCode.INELIGIBLE_REPLICA
+    online = [one for one in cluster.image.brokers[3].directories if one != failed]
+    cluster.change(directories=[*cluster.partition().directories[:2], *online])
+    assert ask(cluster, wanted(cluster, (1, 2, 3))).reply[0].error is ErrorCode.NONE
+
+
 def test_a_leader_that_recovers_says_when_it_has(cluster: Cluster) -> None:
     cluster.change(leader=1, isr=[1], leader_recovery_state=RECOVERING)
     two = wanted(cluster, (1, 2), recovery=RECOVERING)

@@ -1,8 +1,9 @@
 """Decision about changes of an ISR that the leader of a partition asks for (AlterPartition).
 
-Each partition is changed or refused on its own. Every member of the new ISR must be active, and be the run of
-the broker that the leader means (KIP-903). A request that is granted raises the partition epoch, also if it
-asks for the present ISR, which Kafka ignores: copies of earlier requests that still travel are void.
+Each partition is changed or refused on its own. Every member of the new ISR must be active, be the run of the
+broker that the leader means (KIP-903), and have its replica in a log directory that has not failed. A request
+that is granted raises the partition epoch, also if it asks for the present ISR, which Kafka ignores: copies
+of earlier requests that still travel are void.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from headrace.base.ids import TopicId
 from headrace.machines.metadata.controller.brokers import RulesOf, check_epoch
 from headrace.machines.metadata.controller.decision import MetadataDecision, Refusal
 from headrace.machines.metadata.controller.leadership import RECOVERED, RECOVERING
-from headrace.machines.metadata.controller.partition_changes import PartitionChanges
+from headrace.machines.metadata.controller.partition_changes import PartitionChanges, is_online
 from headrace.machines.metadata.image import BrokerState, ClusterImage, PartitionState
 from headrace.protocol.errors import ErrorCode
 
@@ -73,7 +74,7 @@ def alter(image: ClusterImage, broker: int, change: IsrChange, changes: Partitio
         raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this partition.")
     check_epochs(broker, change, before)
     check_isr(broker, change, before)
-    check_members(image, change)
+    check_members(image, broker, change, before)
     isr = tuple(member.broker for member in change.isr)
     # a leader without itself in the ISR has found damage in its log, and may lack records that others have
     lost = () if broker in isr else (broker,)
@@ -111,9 +112,12 @@ def check_isr(broker: int, change: IsrChange, partition: PartitionState) -> None
             raise Refusal(ErrorCode.INVALID_REQUEST, "The ISR of a leader that recovers is the leader alone.")
 
 
-def check_members(image: ClusterImage, change: IsrChange) -> None:
+def check_members(image: ClusterImage, leader: int, change: IsrChange, partition: PartitionState) -> None:
     for member in change.isr:
-        reason = ineligible(image.brokers.get(member.broker), member)
+        state = image.brokers.get(member.broker)
+        reason = ineligible(state, member)
+        if reason is None and state is not None and member.broker != leader:
+            reason = None if is_online(partition, state) else "the log directory of its replica has failed"
         if reason is not None:
             raise Refusal(
                 ErrorCode.INELIGIBLE_REPLICA, f"Broker {member.broker} cannot be in the ISR: {reason}"

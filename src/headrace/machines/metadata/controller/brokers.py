@@ -46,6 +46,13 @@ LOST_DIRECTORY = (1).to_bytes(16, "big")
 RulesOf = Callable[[str], TopicRules]
 
 
+def has_directory(broker: BrokerState, directory: bytes) -> bool:
+    """Whether the broker can read what lies in this log directory, as far as anybody was told."""
+    if not broker.directories or directory in broker.directories:
+        return True
+    return directory < RESERVED_BELOW and directory != LOST_DIRECTORY
+
+
 class Registration(Value):
     broker: int
     incarnation_id: bytes  # new at every start of the process

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from headrace.machines.metadata.controller.brokers import LOST_DIRECTORY, RESERVED_BELOW
+from headrace.machines.metadata.controller.brokers import has_directory
 from headrace.machines.metadata.controller.leadership import Preference, change_record, settled
 from headrace.machines.metadata.controller.topic_rules import TopicRules
 from headrace.machines.metadata.image import NO_LEADER, BrokerState, ClusterImage, PartitionState
@@ -187,7 +187,6 @@ def restart_record(topic_id: bytes, index: int, partition: PartitionState) -> Pa
 
 def is_online(partition: PartitionState, broker: BrokerState) -> bool:
     """Whether the broker can read its replica. What only one broker has stays with it."""
-    if len(partition.replicas) == 1 or not broker.directories:
+    if len(partition.replicas) == 1:
         return True
-    directory = partition.directories[partition.replicas.index(broker.id)]
-    return directory in broker.directories or (directory < RESERVED_BELOW and directory != LOST_DIRECTORY)
+    return has_directory(broker, partition.directories[partition.replicas.index(broker.id)])
