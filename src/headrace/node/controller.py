@@ -246,7 +246,7 @@ class Controller:
             case ApiKey.ASSIGN_REPLICAS_TO_DIRS:
                 from headrace.node.handlers.assign_replicas_to_dirs import AssignReplicasToDirs
 
-                return AssignReplicasToDirs(self.metadata, self.decisions)
+                return AssignReplicasToDirs(self.metadata, self.decisions, self._watch)
             case ApiKey.CREATE_TOPICS:
                 return self._topics()
             case _:

@@ -5,6 +5,7 @@ from headrace.base.time import Now
 from headrace.machines.metadata.controller.allocations import ReplicaPlace
 from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.decision import Refusal
+from headrace.node.broker_watch import BrokerWatch
 from headrace.node.error_codes import FAULTS, code_of
 from headrace.node.metadata_log import MetadataLog
 from headrace.protocol.messages.assign_replicas_to_dirs import (
@@ -17,9 +18,10 @@ from headrace.protocol.messages.assign_replicas_to_dirs import (
 
 
 class AssignReplicasToDirs:
-    def __init__(self, metadata: MetadataLog, decisions: ControllerDecisions) -> None:
+    def __init__(self, metadata: MetadataLog, decisions: ControllerDecisions, watch: BrokerWatch) -> None:
         self._metadata = metadata
         self._decisions = decisions
+        self._watch = watch
 
     def decide(self, now: Now, body: AssignReplicasToDirsRequest) -> tuple[AssignReplicasToDirsResponse, int]:
         places = [
@@ -30,7 +32,7 @@ class AssignReplicasToDirs:
         ]
         try:
             decision = self._decisions.assign_directories(body.broker_id, body.broker_epoch, places)
-            offset = self._metadata.propose(now, decision)
+            offset = self._watch.propose(now, decision)  # a replica that is found again may lead
         except Refusal as refusal:
             return AssignReplicasToDirsResponse(error_code=refusal.code), self._metadata.end_offset
         except FAULTS as fault:

@@ -9,6 +9,7 @@ import pytest
 
 from harness.authorizers import Nobody
 from harness.remote_broker import CONTROLLER_ALONE, RemoteBroker, answer_dial, dialled
+from harness.two_brokers import change_metadata
 from headrace.node.effects import Hangup, Report
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.peers import Unanswered
@@ -31,6 +32,7 @@ from headrace.protocol.messages.assign_replicas_to_dirs import PartitionData as 
 from headrace.protocol.messages.assign_replicas_to_dirs import TopicData as PlacedTopic
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from headrace.protocol.messages.unregister_broker import UnregisterBrokerRequest
+from headrace.protocol.metadata_records import PartitionChangeRecord
 from headrace.simulator.manual_host import ManualHost
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
@@ -257,6 +259,32 @@ class TestRequestsOfLeaders:
         block = AllocateProducerIdsRequest(broker_id=leader.id, broker_epoch=leader.epoch)
         blocks = [leader.ask(block, 0) for _ in range(2)]
         assert [(one.producer_id_start, one.producer_id_len) for one in blocks] == [(0, 1000), (1000, 1000)]
+
+    def test_an_unclean_election_by_a_directory_is_reported(self, controller: ManualHost) -> None:
+        """The last leader says where its replica lies now. It may lead, and may lack records."""
+        topic_id, leader, _ = self.brokers(controller)
+        image = controller.node.controller.metadata.image
+        unknown, known = b"?" * 16, image.brokers[leader.id].directories[0]
+        change_metadata(
+            controller,
+            PartitionChangeRecord(
+                topic_id=topic_id,
+                partition_id=0,
+                leader=-1,
+                isr=[],
+                last_known_elr=[leader.id],
+                directories=[unknown, unknown],
+            ),
+        )
+        placed = PlacedTopic(topic_id=topic_id, partitions=[PlacedPartition(partition_index=0)])
+        request = AssignReplicasToDirsRequest(
+            broker_id=leader.id,
+            broker_epoch=leader.epoch,
+            directories=[DirectoryData(id=known, topics=[placed])],
+        )
+        assert leader.ask(request, 0).error_code == ErrorCode.NONE
+        assert image.topics["t"].partitions[0].leader == leader.id
+        assert [one["partition"] for one in reports(controller, "unclean_leader_election")] == ["t-0"]
 
     def test_a_broker_that_will_not_come_back(self, controller: ManualHost) -> None:
         broker = RemoteBroker(controller, 1).start()
