@@ -10,8 +10,17 @@ from typing import Any, Protocol
 from headrace.base.ids import new_id_text, shared_id_text
 from headrace.base.randomness import Randomness
 from headrace.base.time import Now
+from headrace.machines.raft.voters import VoterKey
 from headrace.node.group_commit import RETRY_MS, Flushable, GroupCommit
-from headrace.node.metadata_check import LastStop, SoundLog, check_metadata, epoch_max, no_log
+from headrace.node.metadata_check import (
+    LastStop,
+    SoundLog,
+    check_metadata,
+    check_vote,
+    epoch_max,
+    lost_log,
+    no_log,
+)
 from headrace.node.metadata_files import METADATA_DIRECTORY, METADATA_TOPIC
 from headrace.node.metrics import Metrics
 from headrace.node.ports import Act, Lifecycle, Once, Ports
@@ -74,6 +83,7 @@ class LogDirectories:
         self.cluster_id = cluster_id_of(settings, disks, rng)
         self.metadata_log_dir = settings.metadata_log_dir
         self._node_id = settings.node_id
+        self._may_vote = "controller" in settings.process_roles
         self._directories: dict[str, LogDirectory] = {}
         self._commits: dict[str, GroupCommit] = {}
         self._given_up: set[str] = set()  # directories that went offline since the start
@@ -133,6 +143,11 @@ class LogDirectories:
                 epoch_max(disk, log_dir, METADATA_DIRECTORY),
             )
             sound = check_metadata(disk, log_dir, METADATA_DIRECTORY, stop)
+            check_vote(sound, log_dir, VoterKey(self._node_id, directory.directory_id), stop)
+        elif self._may_vote and any(
+            each.recovery_point(METADATA_TOPIC, 0) for each in self._directories.values()
+        ):
+            raise lost_log(log_dir, METADATA_DIRECTORY)
         offline = [name for name, each in self._directories.items() if each.is_offline]
         if not sound.end_offset and (self.found or offline):
             # an empty metadata log would make strays of all partitions

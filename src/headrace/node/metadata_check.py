@@ -13,7 +13,9 @@ from headrace.base.numbers import INT32_MAX
 from headrace.machines.metadata.image import BadMetadata, ClusterImage
 from headrace.machines.raft.quorum_state import FILE as QUORUM_STATE
 from headrace.machines.raft.quorum_state import BadQuorumState, QuorumState
+from headrace.machines.raft.voters import VoterKey
 from headrace.node.metadata_files import (
+    METADATA_DIRECTORY,
     SEGMENT,
     Loaded,
     SnapshotContent,
@@ -21,11 +23,18 @@ from headrace.node.metadata_files import (
     load_after,
     read_snapshot,
     snapshots,
+    voters_of,
 )
 from headrace.records.errors import BadRecords
 from headrace.storage.damage import intact_at, is_cut_short, is_lost_write
 from headrace.storage.disk import Disk, read_whole
 from headrace.storage.recovery import Trust
+
+NOT_STARTED = "The node does not start, and nothing was changed on disk"
+START_ANEW = (
+    "empty the whole log directory, meta.properties too: the node then follows the other controllers, and "
+    "does not vote"
+)
 
 
 class DamagedMetadata(BadMetadata):
@@ -83,6 +92,28 @@ def epoch_max(disk: Disk, root: str, directory: str) -> int | None:
             f"{root}/{path} is damaged: {error}. The node does not start, and nothing was changed on disk; "
             "restore this file from a backup, then start again"
         ) from error
+
+
+def check_vote(sound: SoundLog, root: str, local: VoterKey, stop: LastStop) -> None:
+    """DamagedMetadata if this node is one of several voters and has forgotten its vote: it might vote twice
+    in an epoch, and have two leaders elected.
+    """
+    voters = voters_of(sound.loaded.voters[-1][1]) if sound.loaded.voters else None
+    if stop.epoch_max is None and voters is not None and len(voters.keys) > 1 and voters.has(local):
+        raise DamagedMetadata(
+            f"{root}/{METADATA_DIRECTORY}/{QUORUM_STATE} is missing. {NOT_STARTED}; restore this file from a "
+            f"backup, or {START_ANEW}"
+        )
+
+
+def lost_log(root: str, directory: str) -> DamagedMetadata:
+    """The metadata log was there, and is not any more: with the id of this log directory the node would count
+    as the voter that has it.
+    """
+    return DamagedMetadata(
+        f"{root}/{directory} is missing, though checkpoints tell of the metadata log. {NOT_STARTED}; restore "
+        f"that directory from a backup, or {START_ANEW}"
+    )
 
 
 class _Check:
