@@ -344,6 +344,8 @@ class Partition(Waitable):
         if log is None or damage is None:
             return False
         log.truncate_to(damage)
+        # it may begin earlier now: where its first segments were missing, what is left had begun behind them
+        self._directories[self.directory].complete_cut(self.topic, self.index)
         self._high_watermark = Offset(min(self._high_watermark, log.log_end_offset))
         return True
 

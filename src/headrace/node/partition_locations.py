@@ -15,7 +15,7 @@ from headrace.machines.metadata.image import ClusterImage, PartitionState
 from headrace.node.log_directories import LogDirectories
 from headrace.node.ports import Reports
 from headrace.node.strays import Strays
-from headrace.storage.checkpoints import PARTITION_METADATA
+from headrace.storage.checkpoints import LOG_STARTS, PARTITION_METADATA
 from headrace.storage.directory_jobs import RemoveDirectoryJob
 from headrace.storage.errors import DiskFull, StorageError
 from headrace.storage.moving import Arrival, arrivals
@@ -42,7 +42,8 @@ class Looked(NamedTuple):
     """What a start found out about partitions, by topic id and partition."""
 
     lost: dict[tuple[bytes, int], str]  # whose log cannot be reached, with a directory that is offline
-    lacking: set[str]  # directories in which the log of a partition is missing that other brokers have, too
+    # directories in which the log of a partition is missing, or its start, that other brokers have, too
+    lacking: set[str]
     unnamed: dict[tuple[bytes, int], Awaited]  # whose log has arrived and has no space for its name yet
 
 
@@ -76,7 +77,7 @@ class PartitionLocations:
         self._adopt_nameless(now, image, removed)
         unnamed = self._receive(now, image, removed)
         lost = self._unreachable(image)
-        lacking = self._report_missing(image, lost)
+        lacking = self._report_missing(image, lost) | self._report_lost_starts(image)
         for log_dir in sorted(lacking):
             self._directories.distrust(log_dir)  # before the log is made again: then nobody would notice
         return Looked(lost, lacking, unnamed)
@@ -202,8 +203,9 @@ class PartitionLocations:
         return self._broker_id in (*electable, *state.last_known_elr)
 
     def _report_missing(self, image: ClusterImage, lost: dict[tuple[bytes, int], str]) -> set[str]:
-        """Reports partitions that are in a checkpoint but have no directory: they start again at offset 0. In
-        which log directories this makes an incomplete replica of one that may be taken for complete.
+        """Reports partitions that are in a checkpoint but have no directory, or an empty one: they start
+        again at offset 0. In which log directories this makes an incomplete replica of one that may be taken
+        for complete.
         """
         lacking: set[str] = set()
         for log_dir, directory in self._directories.items():
@@ -213,7 +215,7 @@ class PartitionLocations:
                 if topic is None or state is None or self._broker_id not in state.replicas:
                     continue
                 place = (topic.id, index)
-                if place not in self._locations and place not in lost:
+                if self._locations.get(place, log_dir) == log_dir and place not in lost:
                     if len(state.replicas) > 1:
                         lacking.add(log_dir)
                     self._reports.report(
@@ -225,6 +227,28 @@ class PartitionLocations:
                         advice="the partition starts empty: to keep its records, stop the broker and restore "
                         "its directory from a backup",
                     )
+        return lacking
+
+    def _report_lost_starts(self, image: ClusterImage) -> set[str]:
+        """Reports directories whose logs may begin with records that were deleted, and returns those that
+        have logs of partitions of which others know where they start.
+        """
+        lacking = {
+            log_dir
+            for (topic_id, index), log_dir in self._locations.items()
+            if self._directories[log_dir].has_lost_starts
+            and (topic := image.topics_by_id.get(TopicId(topic_id))) is not None
+            and (state := topic.partitions.get(index)) is not None
+            and len(state.replicas) > 1
+        }
+        for log_dir in sorted(lacking):
+            self._reports.report(
+                "warning",
+                "log_starts_lost",
+                directory=log_dir,
+                advice=f"{LOG_STARTS} is missing or damaged: other replicas lead until this broker has "
+                "learned from them which records were deleted",
+            )
         return lacking
 
     def _has_segments(self, log_dir: str, name: str) -> bool:

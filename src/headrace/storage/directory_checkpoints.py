@@ -48,6 +48,7 @@ class DirectoryCheckpoints:
         "cleaner_offsets",
         "damages",
         "has_jobs",
+        "has_lost_starts",
         "high_watermarks",
         "is_lowered",
         "log_starts",
@@ -74,6 +75,7 @@ class DirectoryCheckpoints:
         self.is_lowered = False  # a lost host has lost records below the offsets on the disk
         self.has_jobs = False  # that write checkpoints, maybe at this moment
         self.damages: list[Damage] = []  # found by reading
+        self.has_lost_starts = False  # where logs start was written, and cannot be read
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -94,6 +96,9 @@ class DirectoryCheckpoints:
         self.cleaner_offsets = self._parse(checkpoints.CLEANER_OFFSETS, contents)
         for offsets in self._all():
             self._mentioned.update(offsets)
+        path = checkpoints.LOG_STARTS
+        is_missing = path not in contents and path in self.sums
+        self.has_lost_starts = is_missing or any(damage.path == path for damage in self.damages)
 
     def _all(self) -> tuple[dict[Partition, int], ...]:
         return (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets)

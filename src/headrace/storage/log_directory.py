@@ -239,11 +239,33 @@ class LogDirectory:
             points[topic, partition] = max(end_offset, points.get((topic, partition), 0))
 
     def missing(self) -> list[Partition]:
-        """Partitions that had records by the checkpoints, and have no directory here."""
+        """Partitions that had records by the checkpoints, and have no directory here, or an empty one."""
         known = [*self._checkpoints.recovery_points.items()]
         if self._stop.trust != "lost":  # else they may never have reached the disk
             known += self._checkpoints.high_watermarks.items()
-        return sorted({key for key, offset in known if offset and key not in self._found})
+        had_records = {key for key, offset in known if offset}
+        return sorted(key for key in had_records if key not in self._found or self._is_empty(key))
+
+    def _is_empty(self, key: Partition) -> bool:
+        """Whether nothing of a log is in its directory, not even the mark of one that was about to be made
+        for another topic of this name.
+        """
+        directory = f"{key[0]}-{key[1]}"
+        try:
+            return (
+                self._topic_ids.read(directory) is None
+                and not has_segments(self._disk, directory)
+                and not self._checkpoints.marks_in(directory)
+            )
+        except OSError:
+            return False  # nobody can tell: whoever opens it meets the error
+
+    @property
+    def has_lost_starts(self) -> bool:
+        """Nobody can say what was deleted from the logs here: the checkpoint with their starts is missing or
+        damaged.
+        """
+        return self._checkpoints.has_lost_starts
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """As checkpointed last; 0 when unknown."""

@@ -13,8 +13,14 @@ from headrace.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from headrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from headrace.storage.disk import Disk
+from headrace.storage.checkpoints import LOG_STARTS
+from headrace.storage.disk import Disk, read_whole, write_atomically
 
 
 def partition(one: Controller) -> PartitionState:
@@ -47,18 +53,16 @@ def with_one_record(flush_messages: str) -> tuple[Controllers, Controller]:
     return cluster, leader
 
 
-def lose_log(disk: Disk, *, with_directory: bool) -> None:
+def lose_log(disk: Disk, what: str) -> None:
     for name in disk.list("t-0"):
-        if with_directory or name.partition(".")[0].isdigit():
+        if what != "segments" or name.partition(".")[0].isdigit():
             disk.remove(f"t-0/{name}")
-    if with_directory:
+    if what == "directory":
         disk.remove("t-0")
 
 
-@pytest.mark.parametrize("with_directory", [False, True])
-@pytest.mark.parametrize("flush_messages", ["1", "1000"])
-def test_what_others_have_is_not_lost(with_directory: bool, flush_messages: str) -> None:
-    cluster, last = with_one_record(flush_messages)
+def leave_one(cluster: Controllers, last: Controller) -> Controller:
+    """The leader is alone in sync when all are killed. Returns the replica that is eligible beside it."""
     other, eligible = (one for one in cluster.nodes.values() if one is not last)
     other.kill()
     assert cluster.run(60, lambda: other.id not in partition(last).isr)
@@ -68,14 +72,52 @@ def test_what_others_have_is_not_lost(with_directory: bool, flush_messages: str)
     assert partition(last).eligible_leader_replicas == (eligible.id,)
     last.kill()
     other.kill()
-    lose_log(last.disk, with_directory=with_directory)
+    return eligible
+
+
+def come_back(cluster: Controllers, last: Controller, eligible: Controller) -> None:
+    """Both start again, and the one that was in sync is the controller."""
     last.start()
     cluster.run(3)
     eligible.start()
     assert cluster.elected(30) is last
     cluster.run(30)
+
+
+def log_of(cluster: Controllers, one: Controller) -> tuple[int, int]:
+    log = one.up.broker.partitions.at("t", 0).opened(cluster.clock.now())  # type: ignore[union-attr]
+    return log.log_start_offset, log.log_end_offset
+
+
+@pytest.mark.parametrize("lost", ["segments", "files", "directory"])
+@pytest.mark.parametrize("flush_messages", ["1", "1000"])
+def test_what_others_have_is_not_lost(lost: str, flush_messages: str) -> None:
+    cluster, last = with_one_record(flush_messages)
+    eligible = leave_one(cluster, last)
+    lose_log(last.disk, lost)
+    come_back(cluster, last, eligible)
     assert partition(last).leader == eligible.id
-    now = cluster.clock.now()
-    for one in (eligible, last):
-        log = one.up.broker.partitions.at("t", 0).opened(now)  # type: ignore[union-attr]
-        assert (log.log_start_offset, log.log_end_offset) == (0, 1)
+    assert [log_of(cluster, one) for one in (eligible, last)] == [(0, 1), (0, 1)]
+    last.kill()
+    last.start()
+    cluster.run(30)
+    assert [log_of(cluster, one) for one in (eligible, last)] == [(0, 1), (0, 1)], "also after another start"
+
+
+@pytest.mark.parametrize("loss", ["none", "missing", "damaged"])
+def test_what_was_deleted_does_not_come_back(loss: str) -> None:
+    """The checkpoint that says where its logs begin is lost: a broker that still knows it leads."""
+    cluster, last = with_one_record("1")
+    wanted = DeleteRecordsTopic(name="t", partitions=[DeleteRecordsPartition(partition_index=0, offset=1)])
+    delete = DeleteRecordsRequest(topics=[wanted], timeout_ms=5000)
+    answer = cluster.answer_on(cluster.send_request(last, delete, 2, "PLAINTEXT"), delete, 2, seconds=5)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
+    eligible = leave_one(cluster, last)
+    if loss == "missing":
+        last.disk.remove(LOG_STARTS)
+    elif loss == "damaged":
+        content = read_whole(last.disk, LOG_STARTS)
+        write_atomically(last.disk, LOG_STARTS, content.replace(b"t 0 1", b"t 0 0"))
+    come_back(cluster, last, eligible)
+    assert partition(last).leader == (last.id if loss == "none" else eligible.id)
+    assert [log_of(cluster, one) for one in (eligible, last)] == [(1, 1), (1, 1)]
