@@ -70,6 +70,7 @@ class BrokerLifecycle:
         self._has_left = False
         self._leaves_by = NEVER  # when it stops, whatever the controller says
         self._stop_at = NEVER  # when it stops, if the controller says nothing
+        directories.failed = self.poke  # others lead what was there as soon as the controller knows
 
     def start(self, now: Now) -> None:
         self._started = now

@@ -90,6 +90,7 @@ class LogDirectories:
         self._rewriting: set[str] = set()  # directories in which segments are being rewritten
         self._has_moved = False  # something that a checkpoint tells has changed since the last one
         self._tenant: Tenant | None = None
+        self.failed: Act = lambda now: None  # called after a directory has gone offline
         # partitions that lay on disk at the start: directory, topic, partition, topic id if it is known
         self.found: list[tuple[str, str, int, bytes | None]] = []
         distrusted = distrusted_ids(disks.values(), boot_id)
@@ -295,7 +296,8 @@ class LogDirectories:
             self.go_offline(now, directory, error)
 
     def go_offline(self, now: Now, directory: str, error: Exception) -> None:
-        if directory not in self._given_up:  # else a partition that was made since is the first to notice
+        is_new = directory not in self._given_up
+        if is_new:  # else a partition that was made since is the first to notice
             self._given_up.add(directory)
             self._reports.report("error", "log_directory_offline", directory=directory, error=str(error))
             cause = error if isinstance(error, OSError) else OSError(str(error))
@@ -305,6 +307,8 @@ class LogDirectories:
             self._reports.halt(f"the metadata directory {directory} failed: {error}")
         elif self._tenant is not None:
             self._tenant.directory_failed(now, directory)
+        if is_new:
+            self.failed(now)
 
     def distrust(self, failed: str) -> None:
         """The next start on this boot must not take the page cache for the disk: said in the directory

@@ -34,11 +34,11 @@ EPOCH = 4
 
 
 class Story:
-    def __init__(self) -> None:
+    def __init__(self, *log_dirs: str) -> None:
         self.parts = parts = FollowerParts()
         self.directories = LogDirectories(
-            Settings.parse(SETTINGS),
-            {"data": MemoryDisk()},
+            Settings.parse(SETTINGS | ({"log.dirs": ",".join(log_dirs)} if log_dirs else {})),
+            {name: MemoryDisk() for name in log_dirs or ("data",)},
             Random(1),
             "boot",
             parts.now,
@@ -215,13 +215,16 @@ def test_it_goes_on_trying_however_long_ago_it_has_started() -> None:
     assert isinstance(story.next(), BrokerRegistrationRequest)
 
 
-def test_a_directory_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    story = Story()
+def test_a_directory_that_fails_is_told_at_once() -> None:
+    """Nobody can use the partitions that are led there before others lead them."""
+    story = Story("data", "other")
     story.unfence()
-    (own,) = story.registration.directories
-    monkeypatch.setattr(story.directories, "online", list)
-    story.parts.advance(2)
-    assert story.next().offline_log_dirs == [own]
+    failing = story.directories["other"].directory_id
+    story.directories.go_offline(story.parts.now, "other", OSError("a broken disk"))
+    assert story.next().offline_log_dirs == [failing]
+    story.parts.answer(BrokerHeartbeatResponse(is_caught_up=True))
+    story.directories.go_offline(story.parts.now, "other", OSError("another file on it"))
+    assert not story.parts.take_sent(), "once"
 
 
 def test_it_tells_at_once_that_it_knows_who_leads_instead_of_one_that_stops() -> None:
