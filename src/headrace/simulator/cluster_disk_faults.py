@@ -1,5 +1,5 @@
-"""Faults of disks in a cluster: torn writes, I/O errors, bits that flip while a node is down, and disks that
-are replaced by an empty one or by an older copy.
+"""Faults of disks in a cluster: torn writes, I/O errors, bits that flip and files that are lost while a node
+is down, and disks that are replaced by an empty one or by an older copy.
 
 All but torn writes may cost what a replica had acknowledged, as the loss of its host does: they are limited
 in the same way, to one replica that is not in sync. A disk that is replaced costs the quorum a voter, or what
@@ -15,6 +15,8 @@ from headrace.simulator.host import Host
 from headrace.storage.faulty_disk import Fail, Fault, Operation
 from headrace.storage.memory_disk import MemoryDisk
 
+METADATA_DIRECTORY = "__cluster_metadata-0/"
+LOSABLE = (".log", "index", ".snapshot", "-checkpoint", "partition.metadata")
 COPY_AFTER_S = (0.5, 4.0)  # from a copy of a disk to the loss of the disk
 OPERATIONS: tuple[Operation, ...] = ("append", "sync", "rename", "truncate")
 
@@ -76,6 +78,33 @@ class ClusterDiskFaults:
         position = damaged_position(data, batch, rng)
         disk.flip(path, position, 1 << rng.randrange(8))
         return f"node {host.id} is killed, and a bit flips in {path} at {position}"
+
+    def lose_file(self) -> str:
+        """A file of a log, or a checkpoint, is gone after a kill. Without a file of its metadata log a voter
+        does not start. A log without the first of its segments looks as if retention had removed it: then
+        records are lost, as in Kafka.
+        """
+        host, rng = self._any(), self._world.rng
+        if host.node is None or not self._may_lose():
+            return "no file is lost"
+        host.crash("killed")
+        losable = [
+            (name, path)
+            for name, disk in sorted(host.stored.items())
+            for path, _ in disk.files()
+            if path.endswith(LOSABLE) and not path.startswith(METADATA_DIRECTORY)
+        ]
+        firsts: dict[tuple[str, str], list[str]] = {}
+        for name, path in losable:
+            if path.endswith(".log"):
+                firsts.setdefault((name, path.partition("/")[0]), []).append(path)
+        needed = {(name, min(paths)) for (name, _), paths in firsts.items() if len(paths) > 1}
+        losable = sorted(set(losable) - needed)
+        if not losable:
+            return f"node {host.id} is killed"
+        name, path = rng.choice(losable)
+        host.lose_file(name, path)
+        return f"node {host.id} is killed, and loses {path}"
 
     def empty(self) -> str:
         host = self._any()

@@ -44,6 +44,7 @@ class ClusterProfile:
     late_queue: int = 0  # jobs of one queue are late, the others are not
     isolate_controller: int = 0  # the active one
     exhaust: int = 0  # a process has no file descriptor left
+    lost_file: int = 0  # a file is gone from the disk of a node that is down
     has_small_fetches: bool = False  # followers get a few batches at a time
     flushes_each: bool = False  # flush.messages=1 everywhere: any number of hosts may be lost at once
     power_cut: int = 0  # several hosts are lost at once, or all
@@ -122,6 +123,13 @@ UNEVEN: dict[str, ClusterProfile] = {
         lose=6, topple=6, torn_write=2, late_queue=4, power_cut=16, flushes_each=True, pause_s=(0.2, 1.2)
     ),
 }
+# not chosen by the number of a seed: somebody asks for them
+BY_NAME: dict[str, ClusterProfile] = {
+    # files are lost, of the active controller's broker too, and records are deleted
+    "files": ClusterProfile(
+        kill=3, lost_file=20, topple=4, has_deletions=True, min_in_sync=2, pause_s=(0.2, 1.0)
+    ),
+}
 HARDER_EVERY = (
     4  # of so many seeds in a row one has a harder profile, one the late one, and one an uneven one
 )
@@ -129,7 +137,7 @@ LATE_REST = 2
 UNEVEN_REST = 3
 UNEVEN_TURNS = ("backlog", "power", "admin", "deletions", "descriptors")
 
-PROFILES: dict[str, ClusterProfile] = {"usual": USUAL, "late": LATE, **HARDER, **UNEVEN}
+PROFILES: dict[str, ClusterProfile] = {"usual": USUAL, "late": LATE, **HARDER, **UNEVEN, **BY_NAME}
 
 
 def cluster_profile_of(seed: int) -> tuple[str, ClusterProfile]:

@@ -90,6 +90,7 @@ class ClusterFaults:
             (self._late_queue, profile.late_queue),
             (self._isolate_controller, profile.isolate_controller),
             (self._exhaust, profile.exhaust),
+            (disks.lose_file, profile.lost_file),
             (self._power_cut, profile.power_cut),
             *zip(late.scripts, (profile.depose, profile.overwrite, profile.outlive), strict=True),
         ]

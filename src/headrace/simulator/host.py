@@ -207,6 +207,12 @@ class Host:
         self._flushed.clear()
         self._durable_ends.clear()
 
+    def lose_file(self, directory: str, path: str) -> None:
+        """While it is down."""
+        self._disks[directory].remove(path)
+        self._flushed.clear()
+        self._durable_ends.clear()
+
     def shut_down(self) -> None:
         if self.node is not None:
             self._call(lambda node, now: node.shutdown(now))
