@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from functools import partial
 from typing import Any, Self
 
 from headrace.client.aio.client import AsyncClient
 from headrace.client.aio.driver import Driver
 from headrace.client.errors import ClientError, InvalidInput
+from headrace.client.producer._appender import Appender
 from headrace.client.producer._batch import Awaited, Delivery, RecordMetadata
 from headrace.client.producer.arguments import HeadersGiven, headers_of
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.methods import AsyncTransaction, ProducerMethods
-from headrace.client.producer.rejections import RecordRejected
 
 
 class Producer(ProducerMethods, AsyncClient):
@@ -40,8 +40,11 @@ class Producer(ProducerMethods, AsyncClient):
     def _prepare_to_send(self) -> None:
         self._lets_others_run = False  # before the next record is added
         self._needs_attention = self._needs_preparation  # one question for each record, not two
-        self._accumulator = self._core.accumulator
-        self._append: Callable[..., Delivery] = self._core.accumulator.append
+        appender = Appender(
+            self._core.accumulator, None, clock=time.monotonic, wall_ns=time.time_ns, wake=self._driver.wake
+        )
+        self._appender = appender
+        self._append = appender.append
 
     async def start(self) -> None:
         """Starts on the running loop; the first call that needs it does the same.
@@ -80,21 +83,11 @@ class Producer(ProducerMethods, AsyncClient):
         if self._needs_attention:
             key, value = await self._prepare(key, value)
         rows = headers_of(headers) if headers else ()
-        if partition is None:
-            at = -1
-        elif partition >= 0:
-            at = partition
-        else:
+        delivery = self._append(topic, key, value, rows, partition, timestamp_ms)
+        if delivery is None:
             return await self._run(self._core.send(topic, key, value, rows, partition, timestamp_ms))
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
-        try:
-            delivery = self._append(time.monotonic(), topic, key, value, rows, at, timestamp_ms)
-        except RecordRejected:
-            return await self._run(self._core.send(topic, key, value, rows, partition, timestamp_ms))
-        if self._accumulator.should_wake:
-            self._accumulator.should_wake = False
-            self._driver.wake()
+        if self._appender.has_woken:
+            self._appender.has_woken = False
             self._lets_others_run = self._needs_attention = True
         return delivery
 

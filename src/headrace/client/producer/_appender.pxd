@@ -14,6 +14,13 @@ cdef class Appender:
     cdef object release
     cdef object wall_ns
     cdef object wake
+    cdef public bint has_woken
 
-    @cython.locals(at=Py_ssize_t, stamp="long long", accumulator=Accumulator, delivery=Delivery)
+    @cython.locals(at=Py_ssize_t, stamp="long long", accumulator=Accumulator, delivery=Delivery, should_wake=bint)
     cpdef append(self, str topic, key, value, headers, partition, timestamp_ms)
+
+
+cdef class BlockingSend:
+    cdef public Appender _appender
+    cdef public bint _needs_preparation
+

@@ -1,7 +1,8 @@
 # cython: annotation_typing=False
-"""The part of `send` that runs for every record: take the lock, append, wake the sender if a batch needs it.
+"""`send`, as far as it runs for every record: take the lock, append, wake the sender if a batch needs it.
 
-Plain Python that Cython compiles with the C types of the .pxd beside it.
+Plain Python that Cython compiles with the C types of the .pxd beside it. `send` of the blocking producer is
+here as a whole: as a Python function with six arguments it would take as long as all that it calls.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any, Protocol
 
 from headrace.client.producer._accumulator import Accumulator
 from headrace.client.producer._batch import Delivery
+from headrace.client.producer.arguments import HeadersGiven, headers_of
 from headrace.client.producer.rejections import RecordRejected
 from headrace.records._codec import Headers
 
@@ -19,24 +21,29 @@ class Lock(Protocol):
 
 
 class Appender:
-    """Appends records to an accumulator that another thread empties."""
+    """Appends records to an accumulator that a sender empties, on another thread or on the same loop."""
 
-    __slots__ = ("accumulator", "acquire", "release", "wake", "wall_ns")
+    __slots__ = ("accumulator", "acquire", "has_woken", "release", "wake", "wall_ns")
 
     def __init__(
         self,
         accumulator: Accumulator,
-        lock: Lock,
+        lock: Lock | None,
         *,
         clock: Callable[[], float],
         wall_ns: Callable[[], int],
         wake: Callable[[], object],
     ) -> None:
+        """Without a lock, only one thread may use the accumulator."""
         self.accumulator = accumulator
         accumulator.clock = clock
-        self.use_lock(lock)
+        self.acquire: Callable[[], object] | None = None
+        self.release: Callable[[], object] | None = None
+        if lock is not None:
+            self.use_lock(lock)
         self.wall_ns = wall_ns
         self.wake = wake  # called when a batch was opened or became ready
+        self.has_woken = False  # for those who reset it
 
     def use_lock(self, lock: Lock) -> None:
         """Sets the lock that guards the accumulator."""
@@ -64,14 +71,64 @@ class Appender:
         else:
             stamp = timestamp_ms
         accumulator = self.accumulator
-        self.acquire()
+        should_wake = False
+        if self.acquire is not None:
+            self.acquire()
         try:
             delivery = accumulator.append(-1.0, topic, key, value, headers, at, stamp)
-            if accumulator.should_wake:
-                accumulator.should_wake = False
-                self.wake()
-            return delivery
+            should_wake = accumulator.should_wake
+            accumulator.should_wake = False
         except RecordRejected:
             return None
         finally:
-            self.release()
+            if self.release is not None:
+                self.release()
+        if should_wake:
+            # Without the lock: waking may release the GIL, and the sender would wait for the lock at once.
+            self.has_woken = True
+            self.wake()
+        return delivery
+
+
+class BlockingSend:
+    """`send` of the blocking producer, which inherits it."""
+
+    __slots__ = ("_appender", "_needs_preparation")
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: HeadersGiven | None = None,
+    ) -> Delivery:
+        """Adds a record to a batch, which is sent soon; the returned delivery says whether it was delivered.
+
+        Returns at once, unless the topic's metadata is missing or `buffer.memory` is full: then it waits for
+        at most `max.block.ms`, and raises `Unreachable`, `TopicUnknown` or `BufferExhausted`. Without a
+        serializer, keys and values are bytes or text. A value of None is a tombstone.
+
+        >>> delivery = producer.send("orders", b"tea", key=b"customer-7", headers={"trace": b"1f"})
+        >>> _ = delivery.add_callback(lambda metadata: print(metadata.topic, metadata.partition))
+        >>> _ = delivery.add_errback(lambda error: print("not delivered:", error))
+        >>> producer.flush()
+        orders 0
+        """
+        if self._needs_preparation:
+            key, value = self._prepared(key, value)
+        rows = headers_of(headers) if headers else ()
+        delivery = self._appender.append(topic, key, value, rows, partition, timestamp_ms)
+        if delivery is None:
+            return self._send_rejected(topic, key, value, rows, partition, timestamp_ms)
+        return delivery
+
+    def _prepared(self, key: Any, value: Any) -> tuple[Any, Any]:
+        """Key and value as bytes, when they may be sent: called only if `_needs_preparation`."""
+        raise NotImplementedError
+
+    def _send_rejected(self, *record: Any) -> Delivery:
+        """Waits until the record is accepted, or raises why it cannot be."""
+        raise NotImplementedError

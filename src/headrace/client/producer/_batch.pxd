@@ -13,7 +13,6 @@ cdef bytes NO_HEADERS
 
 
 @cython.final
-@cython.freelist(64)  # most are dropped as soon as they are made
 cdef class Delivery:
     cdef public Batch batch
     cdef public Py_ssize_t index

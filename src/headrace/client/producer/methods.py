@@ -48,7 +48,9 @@ class ProducerMethods(Client):
     ) -> None:
         options = producer_options(config, settings, key_serializer, value_serializer)
         waiter = self._new_waiter()
-        core = ProducerCore(options, waiter, random.SystemRandom(), clock=clock, wall_ms=wall_ms)
+        # Not the system's randomness: the sticky partitioner needs a number for every few records, and a
+        # system call releases the GIL while the caller holds the lock that the sender's thread waits for.
+        core = ProducerCore(options, waiter, random.Random(), clock=clock, wall_ms=wall_ms)
         self._core = core
         self._open_driver(
             core.sender,

@@ -49,7 +49,9 @@ class StickyPartitioner:
 
     def __call__(self, topic_queues: "TopicQueues") -> "PartitionQueue":
         queues: list[PartitionQueue] = topic_queues.candidates
-        if not self._is_adaptive or len(queues) < 2:
+        if len(queues) == 1:
+            return queues[0]
+        if not self._is_adaptive:
             return queues[self._rng.randrange(len(queues))]
         queued = [len(queue.waiting) for queue in queues]
         longest = max(queued)

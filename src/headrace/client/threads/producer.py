@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace.client.clock import clock, wall_ms
 from headrace.client.errors import InvalidInput
-from headrace.client.producer._appender import Appender
+from headrace.client.producer._appender import Appender, BlockingSend
 from headrace.client.producer._batch import Awaited, Delivery
-from headrace.client.producer.arguments import HeadersGiven, headers_of, producer_options
+from headrace.client.producer.arguments import producer_options
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.methods import BlockingTransaction, ProducerMethods
 from headrace.client.producer.sink_attempt import Attempt, AttemptId, State, attempt_factory
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("headrace.producer")
 
 
-class Producer(ProducerMethods, BlockingClient):
+class Producer(ProducerMethods, BlockingClient, BlockingSend):
     """Writes records to topics of any Kafka cluster. All threads of a program can share one producer.
 
     The first argument is `bootstrap.servers`, or a mapping of settings; more settings follow as keywords,
@@ -59,41 +59,18 @@ class Producer(ProducerMethods, BlockingClient):
             self._core.accumulator, driver.lock, clock=time.monotonic, wall_ns=time.time_ns, wake=driver.wake
         )
         driver.relocked = appender.use_lock
-        self._append = appender.append
+        self._appender = appender
         driver.start()
         _open_cores.add(self._core)
 
-    def send(
-        self,
-        topic: str,
-        value: Any = None,
-        key: Any = None,
-        *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
-        headers: HeadersGiven | None = None,
-    ) -> Delivery:
-        """Adds a record to a batch, which is sent soon; the returned delivery says whether it was delivered.
+    def _prepared(self, key: Any, value: Any) -> tuple[Any, Any]:
+        key, value = self._serialized(key, value)
+        if self._is_rate_limited:
+            self._run(self._core.wait_for_rate(1, len(key or b"") + len(value or b"")))
+        return key, value
 
-        Returns at once, unless the topic's metadata is missing or `buffer.memory` is full: then it waits for
-        at most `max.block.ms`, and raises `Unreachable`, `TopicUnknown` or `BufferExhausted`. Without a
-        serializer, keys and values are bytes or text. A value of None is a tombstone.
-
-        >>> delivery = producer.send("orders", b"tea", key=b"customer-7", headers={"trace": b"1f"})
-        >>> _ = delivery.add_callback(lambda metadata: print(metadata.topic, metadata.partition))
-        >>> _ = delivery.add_errback(lambda error: print("not delivered:", error))
-        >>> producer.flush()
-        orders 0
-        """
-        if self._needs_preparation:
-            key, value = self._serialized(key, value)
-            if self._is_rate_limited:
-                self._run(self._core.wait_for_rate(1, len(key or b"") + len(value or b"")))
-        rows = headers_of(headers) if headers else ()
-        delivery = self._append(topic, key, value, rows, partition, timestamp_ms)
-        if delivery is not None:
-            return delivery
-        return self._run(self._core.send(topic, key, value, rows, partition, timestamp_ms))
+    def _send_rejected(self, *record: Any) -> Delivery:
+        return self._run(self._core.send(*record))
 
     def _check_may_close(self) -> None:
         if self._driver.is_on_thread:

@@ -31,7 +31,7 @@ class Lock:
 
 @pytest.fixture(params=["as built", "interpreted"])
 def parts(request: pytest.FixtureRequest) -> Any:
-    """An appender with a topic of two partitions, its lock, and how often it rang."""
+    """An appender with a topic of two partitions, its lock, and for each wake-up whether the lock was held."""
     modules: Any = SimpleNamespace(accumulator=_accumulator, appender=_appender)
     if request.param == "interpreted":
         modules = interpreted("_codec", "_batch", "_source_column", "_accumulator", "_appender")
@@ -49,7 +49,12 @@ def parts(request: pytest.FixtureRequest) -> Any:
         wake=lambda: rung.append(lock.is_held),
     )
     return SimpleNamespace(
-        appender=appender, append=appender.append, accumulator=accumulator, lock=lock, rung=rung
+        appender=appender,
+        append=appender.append,
+        accumulator=accumulator,
+        lock=lock,
+        rung=rung,
+        module=modules.appender,
     )
 
 
@@ -69,10 +74,10 @@ def test_a_record_is_taken_under_the_lock(parts: Any) -> None:
 def test_it_rings_when_a_batch_begins_or_is_full_and_not_for_each_record(parts: Any) -> None:
     for _ in range(12):
         parts.append("t", None, bytes(10), (), 0, None)
-    assert parts.rung == [True], "the lock is held, so that the one who wakes finds the record"
+    assert parts.rung == [False], "not under the lock, for which the sender would wait as soon as it wakes"
     assert not parts.accumulator.should_wake
     parts.append("t", None, bytes(300), (), 0, None)
-    assert parts.rung == [True, True]
+    assert parts.rung == [False, False]
 
 
 def test_what_is_not_taken_is_left_to_others(parts: Any) -> None:
@@ -97,3 +102,44 @@ def test_it_can_be_given_another_lock(parts: Any) -> None:
     parts.appender.use_lock(other := Lock())
     assert parts.append("t", None, b"v", (), None, None) is not None
     assert (other.times, parts.lock.times) == (1, 1)
+
+
+def test_one_thread_alone_needs_no_lock(parts: Any) -> None:
+    rung: list[str] = []
+    alone = parts.module.Appender(
+        parts.accumulator, None, clock=lambda: 7.0, wall_ns=lambda: 0, wake=lambda: rung.append("")
+    )
+    assert alone.append("t", None, b"v", (), None, None).timestamp_ms == 0
+    assert (alone.has_woken, len(rung), parts.lock.times) == (True, 1, 0)
+    alone.has_woken = False
+    assert alone.append("t", None, b"v", (), None, None).index == 1
+    assert (alone.has_woken, len(rung)) == (False, 1)
+
+
+def test_send_appends_what_it_is_given_and_leaves_the_rest_to_its_producer(parts: Any) -> None:
+    class Sending(parts.module.BlockingSend):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self._appender = parts.appender
+            self._needs_preparation = False
+
+        def _prepared(self, key: Any, value: Any) -> tuple[Any, Any]:
+            return key and key.encode(), repr(value).encode()
+
+        def _send_rejected(self, *record: Any) -> Any:
+            return record
+
+    sending = Sending()
+    delivery = sending.send("t", b"v", b"k", partition=0, timestamp_ms=5, headers={"h": "x"})
+    assert (delivery.batch.queue.partition, delivery.index, delivery.timestamp_ms) == (0, 0, 5)
+    assert delivery.batch.count == 1
+    assert sending.send("t").batch.queue.partition == 1, "a tombstone without a key"
+    assert sending.send("unknown", "v", partition=0, headers={"h": "x"}) == (
+        "unknown", None, "v", (("h", b"x"),), 0, None,
+    )  # fmt: skip
+    sending._needs_preparation = True
+    assert sending.send("unknown", 7, "k") == ("unknown", b"k", b"7", (), None, None)
+    with pytest.raises(TypeError):
+        sending.send("t", b"v", b"k", 0)  # a partition without its name
+    with pytest.raises(TypeError):
+        sending.send()
+    assert not parts.lock.is_held
