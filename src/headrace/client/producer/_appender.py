@@ -94,6 +94,8 @@ class BlockingSend:
     """`send` of the blocking producer, which inherits it."""
 
     __slots__ = ("_appender", "_needs_preparation")
+    _appender: Appender
+    _needs_preparation: bool
 
     def send(
         self,

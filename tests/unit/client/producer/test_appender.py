@@ -31,7 +31,7 @@ class Lock:
 
 @pytest.fixture(params=["as built", "interpreted"])
 def parts(request: pytest.FixtureRequest) -> Any:
-    """An appender with a topic of two partitions, its lock, and for each wake-up whether the lock was held."""
+    """An appender with a topic of two partitions, its lock, and whether that was held at each wake-up."""
     modules: Any = SimpleNamespace(accumulator=_accumulator, appender=_appender)
     if request.param == "interpreted":
         modules = interpreted("_codec", "_batch", "_source_column", "_accumulator", "_appender")
