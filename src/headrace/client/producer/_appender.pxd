@@ -23,4 +23,3 @@ cdef class Appender:
 cdef class BlockingSend:
     cdef public Appender _appender
     cdef public bint _needs_preparation
-

@@ -117,7 +117,7 @@ def test_one_thread_alone_needs_no_lock(parts: Any) -> None:
 
 
 def test_send_appends_what_it_is_given_and_leaves_the_rest_to_its_producer(parts: Any) -> None:
-    class Sending(parts.module.BlockingSend):  # type: ignore[misc]
+    class Sending(parts.module.BlockingSend):
         def __init__(self) -> None:
             self._appender = parts.appender
             self._needs_preparation = False
