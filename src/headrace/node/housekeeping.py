@@ -188,6 +188,7 @@ class Housekeeping:
             elif partition.log is log:
                 try:
                     log.complete_recompression(result)
+                    partition.remove_later(now, log.take_doomed())
                 except StorageError as fault:
                     self._directories.storage_failed(now, partition, fault)
                     return

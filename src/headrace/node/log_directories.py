@@ -38,8 +38,10 @@ from headrace.storage.errors import (
     is_transient,
 )
 from headrace.storage.jobs import Job
+from headrace.storage.log import PartitionLog
 from headrace.storage.log_directory import LogDirectory
 from headrace.storage.open_files import OpenFiles
+from headrace.storage.segment_removal import Doomed
 from headrace.storage.stop_record import distrusted_ids
 
 REMOVAL_QUEUE = "removal"
@@ -255,6 +257,16 @@ class LogDirectories:
     def remove_later(self, now: Now, delay_ms: int, directory: str, job: Job) -> None:
         """The same, once those who still read the files have had their time."""
         self._deadlines.add(now.after_ms(delay_ms), Removal(self, self._lifecycle, directory, job))
+
+    def remove_files(self, now: Now, directory: str, log: PartitionLog, doomed: list[Doomed]) -> None:
+        """Renamed files stay for a while, for readers that still have them open; then a job unlinks them.
+        Another closes what was replaced in the log.
+        """
+        for one in doomed:
+            self.remove_later(now, log.config.file_delete_delay_ms, directory, one.remove_job())
+        release = log.release_job()
+        if release is not None:
+            self.remove(directory, release)
 
     def _removal_failed(self, now: Now, directory: str, job: Job, error: Exception) -> None:
         self._reports.report("warning", "removal_failed", directory=directory, error=str(error))

@@ -353,10 +353,7 @@ class MetadataStore:
             if self._log.log_start_offset < result.end_offset:
                 return
         self._snapshot_made(now, result)
-        for one in doomed:
-            self._directories.remove_later(
-                now, self._log.config.file_delete_delay_ms, self.directory, one.remove_job()
-            )
+        self._directories.remove_files(now, self.directory, self._log, doomed)
 
     def write_piece(self, snapshot: SnapshotId, position: int, piece: bytes) -> None:
         """A piece of the leader's snapshot. OSError: it could not be written."""

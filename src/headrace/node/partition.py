@@ -439,13 +439,10 @@ class Partition(Waitable):
             self._directories.want_flush(now, self)
 
     def remove_later(self, now: Now, doomed: list[Any]) -> None:
-        """Renamed files stay for a while, for readers that still have them open; then a job unlinks them."""
+        """Segments that are out of the log."""
         log = self.log
         assert log is not None
-        for one in doomed:
-            self._directories.remove_later(
-                now, self.config.file_delete_delay_ms, self.directory, one.remove_job()
-            )
+        self._directories.remove_files(now, self.directory, log, doomed)
 
     def log_start_moved(self) -> None:
         """Records at the beginning were deleted: followers, and fetches from there, learn of it."""

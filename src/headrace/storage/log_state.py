@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from headrace.storage.batch_validation import opens_batches
 from headrace.storage.config import LogConfig
 from headrace.storage.damage import Damage
-from headrace.storage.disk import Disk
+from headrace.storage.disk import Disk, File
 from headrace.storage.disk_errors import DirectoryStatus
 from headrace.storage.flush_policy import FlushPolicy
 from headrace.storage.log_epochs import LogEpochs
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_producers import PartitionProducers
 from headrace.storage.segment import Segment
-from headrace.storage.segment_removal import Doomed, RemoveJob
+from headrace.storage.segment_removal import Doomed, ReleaseJob, RemoveJob
 from headrace.storage.segments import Segments
 from headrace.storage.tail import Tail
 from headrace.storage.unfinished import Unfinished
@@ -56,6 +56,7 @@ class LogState:
         "opens_batches",
         "partition_producers",
         "producer_id_expiration_ms",
+        "replaced",
         "rewrites",
         "roll_jitter_ms",
         "roll_ms",
@@ -102,6 +103,7 @@ class LogState:
         self.unfinished: Unfinished | None = None  # a large batch that is written ahead
         self.unfinished_swaps: list[Rewritten] = []  # new segments that wait for space to replace old ones
         self.doomed: list[Doomed] = []  # out of the log; a call that fails leaves them to the next one
+        self.replaced: list[File] = []  # old logs of rewritten segments: nothing but these holds their blocks
         self.tail = Tail()
         self.epochs = LogEpochs(disk, directory, self.segments)
         self.stamped_epoch: int | None = None  # the leader epoch of the last append; None: not known
@@ -135,6 +137,13 @@ class LogState:
         """What is out of the log, for whoever has it removed."""
         doomed, self.doomed = self.doomed, []
         return doomed
+
+    def release_job(self) -> ReleaseJob | None:
+        """Closes what was replaced since the last call."""
+        if not self.replaced:
+            return None
+        replaced, self.replaced = self.replaced, []
+        return ReleaseJob(replaced)
 
     def start_empty(self, offset: int, wall_ms: int) -> None:
         """Begin with a first segment at `offset`."""

@@ -188,6 +188,7 @@ def _swap(log: LogState, rewritten: Rewritten, wall_ms: int) -> list[Doomed]:
     swap_indexes(log.disk, segment.path)
     doomed = [doom_segment(log.disk, one, log.config, wall_ms) for one in merged]
     swap_log(log.disk, segment.path)
+    log.replaced.append(segment.file())
     for one in merged:
         one.forget_files()
     log.segments.drop(merged)

@@ -32,6 +32,7 @@ def test_every_job_is_of_its_kind() -> None:
         "LookJob": "PROMPT",
         "ReadJob": "IO",
         "RecompressJob": "CPU",
+        "ReleaseJob": "IO",
         "RemoveDirectoryJob": "IO",
         "RemoveJob": "IO",
         "ValidateBatchJob": "PROMPT",
