@@ -54,6 +54,8 @@ def test_the_day_without_a_crash() -> None:
     day.live()
     judge(day.log, day.before, disk, wall_ms=day.wall_ms)
     assert len(disk.changes()) > 60
+    taken = [one for one in disk.changes() if one.operation == "rename" and one.path.endswith(".log")]
+    assert len(taken) >= 2, "some rolls find their files prepared"
 
 
 @pytest.mark.parametrize("kind", ["killed", "lost"])

@@ -163,8 +163,11 @@ class StubbornDay(Day):
             self.append(3, codec=n % 5)
         self.flush()
         for n in range(7):
+            if n in (3, 5):
+                self.prepare_roll()
             self.append(2, producer=4000 + n % 2)
         self.flush()
+        self.prepare_roll()
         for _ in range(4):
             self.append(1, codec=4, producer=4000)
         self.delete_records(self.before.end - 6)

@@ -46,14 +46,18 @@ class Day:
             self.append(3, codec=n % 5)
         self.flush()
         for n in range(7):
+            if n == 3:
+                self.prepare_roll()
             self.append(2, producer=PRODUCER + n % 2)
         self.flush()
+        self.prepare_roll()
         for _ in range(4):
             self.append(1, codec=4, producer=PRODUCER)
         self.delete_records(self.before.end - 6)
         self.append(5)
         self.flush()
         self.write_ahead(2, pieces=2)
+        self.prepare_roll()
         self.truncate()
         self.append(2, producer=PRODUCER + 1)
         self.write_ahead(3, pieces=1)
@@ -123,6 +127,14 @@ class Day:
                 self.log.complete_flush(job.run(self.disk))
 
         self.step(lambda model: setattr(model, "flushed", end), act)
+
+    def prepare_roll(self) -> None:
+        """The files of the next segment, which come before it."""
+
+        def act() -> None:
+            self.log.complete_next_segment(self.log.next_segment_job().run(self.disk))
+
+        self.step(lambda model: None, act)
 
     def delete_records(self, offset: int) -> None:
         def act() -> None:

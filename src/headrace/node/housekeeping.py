@@ -12,6 +12,7 @@ from headrace.base.time import Now
 from headrace.node.cleaner import Cleaner
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metrics import Metrics
+from headrace.node.next_segments import NextSegments
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.ports import Deadlines, Lifecycle, Ports
@@ -116,6 +117,7 @@ class Housekeeping:
             deadlines, lifecycle, partitions.all, RETENTION_SLICE, interval_ms, self._retire
         )
         self._retention.start(now, min(interval_ms, current.log_initial_task_delay_ms))
+        self._next_segments = NextSegments(directories, ports)
         self._recovery_points = Slices(
             deadlines,
             lifecycle,
@@ -199,7 +201,9 @@ class Housekeeping:
     # --- recovery points -----------------------------------------------------------------------------------
 
     def _advance_recovery_point(self, now: Now, partition: Partition) -> None:
-        """Indexes and producer state to their files, then an fsync by the group commit."""
+        """Indexes and producer state to their files, then an fsync by the group commit. Meanwhile a job
+        creates the files of the next segment, if it is time for them.
+        """
         log = partition.log
         if log is None:
             return
@@ -208,5 +212,6 @@ class Housekeeping:
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
             return
+        self._next_segments.look_at(now, partition)
         self._directories.offsets_moved()
         self._directories.want_flush(now, partition)

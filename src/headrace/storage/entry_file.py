@@ -47,6 +47,10 @@ class EntryFile:
         file = self._file(create=True)
         if file.size():
             file.truncate(0)
+        self.begin()
+
+    def begin(self) -> None:
+        """There is an empty file of this name."""
         self._pending.clear()
         self._stored = 0
         self._is_torn = False

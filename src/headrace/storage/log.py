@@ -20,6 +20,7 @@ from headrace.storage import (
     flushing,
     log_producers,
     moving,
+    next_segment,
     opening,
     reading,
     recompression,
@@ -92,6 +93,9 @@ class PartitionLog(LogState):
     stop_writing_ahead = writing_ahead.stop_writing_ahead
     roll = rolling.roll
     roll_if_old = rolling.roll_if_old
+    wants_next_segment = next_segment.wants_next
+    next_segment_job = next_segment.next_job
+    complete_next_segment = next_segment.complete_next
     append_as_follower = replicating.append_as_follower
     last_record_epoch = replicating.last_record_epoch
     first_damage = replicating.first_damage

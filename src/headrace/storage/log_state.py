@@ -52,6 +52,7 @@ class LogState:
         "log_end_offset",
         "log_start_offset",
         "lower_recovery_point",
+        "next_files",
         "opened_ms",
         "opens_batches",
         "partition_producers",
@@ -60,6 +61,7 @@ class LogState:
         "rewrites",
         "roll_jitter_ms",
         "roll_ms",
+        "rolled",
         "segments",
         "stamped_epoch",
         "status",
@@ -102,6 +104,8 @@ class LogState:
         self.segments = Segments(disk, files, directory)
         self.unfinished: Unfinished | None = None  # a large batch that is written ahead
         self.unfinished_swaps: list[Rewritten] = []  # new segments that wait for space to replace old ones
+        self.next_files: str | None = None  # of which segment the files of the next one have their names
+        self.rolled: Callable[[], None] | None = None  # called after a roll, if the next one may come soon
         self.doomed: list[Doomed] = []  # out of the log; a call that fails leaves them to the next one
         self.replaced: list[File] = []  # old logs of rewritten segments: nothing but these holds their blocks
         self.tail = Tail()

@@ -9,6 +9,10 @@ from headrace.storage.unfinished import drop_unfinished
 # never busy at once, and opening a file takes some ten microseconds.
 QUIET_MS = 60_000
 
+# A log that will be rolled within this time gets the files of its next segment ahead (`next_segment.py`). It
+# is looked at more often.
+AHEAD_MS = 20_000
+
 
 def roll(log: LogState, wall_ms: int) -> None:
     """Seal the active segment and begin a new one, unless it is empty. Nothing lies behind the end of an
@@ -37,12 +41,15 @@ def roll_active(log: LogState, wall_ms: int, base_offset: int | None = None) -> 
     log.partition_producers.take_snapshot(log.log_end_offset, wall_ms)
     base_offset = log.log_end_offset if base_offset is None else base_offset
     new = Segment(log.disk, log.files, log.directory, base_offset, wall_ms, is_new=True)
-    new.create()
+    prepared, log.next_files = log.next_files, None
+    new.create(prepared)
     sealed.release()
     log.segments.append(new)
     log.active = new
     log.tail.clear()
     log.is_renamed = True
+    if log.rolled is not None and wall_ms - sealed.created_ms < AHEAD_MS:
+        log.rolled()
 
 
 @guarded

@@ -32,10 +32,22 @@ TEMPORARY = ".tmp"  # an index that is being made; a start removes it
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
 
+# What a new segment has. The log comes last: with it the segment is there, and whatever fails before leaves
+# none. A log without records that stood behind one that still grows would hide all that is appended there
+# from a restart.
+CREATED = (".index", ".timeindex", ".log")
+
 
 def segment_path(directory: str, base_offset: int) -> str:
     """The path of a segment's files without their suffixes: 20 digits, so that names sort as offsets do."""
     return f"{directory}/{base_offset:020d}"
+
+
+def next_path(path: str, suffix: str) -> str:
+    """Where a file waits that was created ahead (`storage/next_segment.py`); `path` is that of the segment
+    which was active then.
+    """
+    return f"{path}.next{suffix}{TEMPORARY}"
 
 
 class Segment:
@@ -102,24 +114,37 @@ class Segment:
 
     # --- life --------------------------------------------------------------------------------------------
 
-    def create(self) -> None:
-        """Create the files of a new, empty segment.
-
-        The log comes last: with it the segment is there, and whatever fails before leaves none. A log without
-        records that stood behind one that still grows would hide all that is appended there from a restart.
+    def create(self, prepared: str | None = None) -> None:
+        """Create the files of a new, empty segment, or take those that were created ahead after the segment
+        at `prepared`.
         """
         try:
             for leftover in (self.path + ".log", self.transaction_index.path):
                 if self._disk.exists(leftover):
                     self._disk.remove(leftover)
-            self.index.create()
-            self.time_index.create()
-            self.log = self._disk.open(self.path + ".log", create=True)
+            if prepared is None or not self._take(prepared):
+                self.index.create()
+                self.time_index.create()
+                self.log = self._disk.open(self.path + ".log", create=True)
         except OSError:
             self.forget_files()
             self._remove_indexes()
             raise
         self.is_new = False
+
+    def _take(self, prepared: str) -> bool:
+        """Give files that were created ahead their names. False: one of them is not there."""
+        try:
+            log = self._disk.open(next_path(prepared, ".log"))  # it cannot fail once the log has its name
+            for suffix in CREATED:
+                self._files.forget(self._disk, self.path + suffix)
+                self._disk.rename(next_path(prepared, suffix), self.path + suffix)
+        except FileNotFoundError:
+            return False
+        self.index.begin()
+        self.time_index.begin()
+        self.log = log
+        return True
 
     def _remove_indexes(self) -> None:
         """Those of a segment that could not be made. If they cannot be removed either, a start does."""

@@ -30,6 +30,7 @@ def test_every_job_is_of_its_kind() -> None:
         "CleanJob": "CPU",
         "FlushJob": "IO",
         "LookJob": "PROMPT",
+        "NextSegmentJob": "IO",
         "ReadJob": "IO",
         "RecompressJob": "CPU",
         "ReleaseJob": "IO",

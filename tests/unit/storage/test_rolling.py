@@ -1,9 +1,13 @@
 """When a segment is full, old or out of room in its indexes, the next one begins where it ended."""
 
+import errno
+
 import pytest
 
 from headrace.storage.config import LogConfig
-from headrace.storage.errors import RecordListTooLarge
+from headrace.storage.errors import DiskFull, RecordListTooLarge
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.open_files import OpenFiles
 
 HOUR_MS = 3_600_000
 
@@ -115,3 +119,130 @@ def test_an_explicit_roll_of_an_empty_segment_does_nothing(scene):
     scene.log.roll(scene.wall_ms)
     scene.log.roll(scene.wall_ms)
     assert bases_of_segments(scene) == [0, 1]
+
+
+class TestFilesMadeAhead:
+    """What a job has created before the roll: the caller of the roll, the event loop, only renames it."""
+
+    def prepare(self, scene):
+        scene.log.complete_next_segment(scene.log.next_segment_job().run(scene.disk))
+
+    def test_a_roll_creates_nothing_that_was_made_ahead(self, scene):
+        scene.disk = FaultyDisk(scene.disk)
+        scene.open()
+        scene.append()
+        self.prepare(scene)
+        before = len(scene.disk.calls)
+        scene.log.roll(scene.wall_ms)
+        calls = [call for call in scene.disk.calls[before:] if not call.path.endswith(".snapshot")]
+        assert [call.operation for call in calls if call.operation != "append"] == ["open", *["rename"] * 3]
+        assert calls[-1].path.endswith(".log"), "the log comes last"
+        scene.append()
+        assert bases_of_segments(scene) == [0, 1]
+        assert scene.bases() == [0, 1]
+        assert scene.names(".tmp") == []
+
+    def test_they_are_used_once(self, scene):
+        scene.open()
+        scene.append()
+        self.prepare(scene)
+        for _ in range(2):
+            scene.log.roll(scene.wall_ms)
+            scene.append()
+        assert bases_of_segments(scene) == [0, 1, 2]
+
+    def test_indexes_are_written_to_them(self, scene):
+        scene.config = LogConfig(index_interval_bytes=0)
+        scene.open()
+        scene.append()
+        self.prepare(scene)
+        scene.log.roll(scene.wall_ms)
+        for _ in range(5):
+            scene.append()
+        scene.log.roll(scene.wall_ms)
+        assert len(scene.content("00000000000000000001.index")) == 4 * 8
+        scene.files = OpenFiles()
+        scene.open("killed")
+        assert scene.bases() == list(range(6))
+
+    def test_they_fit_a_roll_that_came_before_they_were_there(self, scene):
+        scene.open()
+        scene.append()
+        job = scene.log.next_segment_job()
+        scene.log.roll(scene.wall_ms)
+        scene.append()
+        scene.log.complete_next_segment(job.run(scene.disk))
+        scene.log.roll(scene.wall_ms)
+        scene.append()
+        assert bases_of_segments(scene) == [0, 1, 2]
+        assert scene.names(".tmp") == []
+
+    def test_a_start_removes_them(self, scene):
+        scene.open()
+        scene.append()
+        self.prepare(scene)
+        assert len(scene.names(".tmp")) == 3
+        scene.files = OpenFiles()
+        scene.open("killed")
+        assert scene.names(".tmp") == []
+        assert scene.bases() == [0]
+
+    @pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log"])
+    def test_one_that_is_missing_is_created_by_the_roll(self, scene, suffix):
+        scene.open()
+        scene.append()
+        self.prepare(scene)
+        scene.disk.remove(f"orders-0/00000000000000000000.next{suffix}.tmp")
+        scene.log.roll(scene.wall_ms)
+        scene.append()
+        assert scene.bases() == [0, 1]
+        assert {"00000000000000000001.index", "00000000000000000001.timeindex"} <= set(scene.names())
+
+    @pytest.mark.parametrize("skip", range(3))
+    def test_a_roll_without_space_leaves_no_new_segment(self, scene, skip):
+        """An empty log behind one that still grows would hide from a restart what is appended there."""
+        scene.disk = FaultyDisk(scene.disk)
+        scene.open()
+        scene.append()
+        self.prepare(scene)
+        scene.disk.faults.append(Fault(Fail(errno.ENOSPC), "rename", skip=skip))
+        with pytest.raises(DiskFull):
+            scene.log.roll(scene.wall_ms)
+        assert bases_of_segments(scene) == [0]
+        scene.append()
+        self.prepare(scene)
+        scene.log.roll(scene.wall_ms)
+        scene.append()
+        assert bases_of_segments(scene) == [0, 2]
+        scene.files = OpenFiles()
+        scene.open("killed")
+        assert scene.bases() == [0, 1, 2]
+
+    def test_they_are_wanted_before_the_segment_is_full_or_old(self, scene):
+        scene.config = LogConfig(segment_bytes=1000, segment_ms=HOUR_MS)
+        scene.open()
+        assert not scene.log.wants_next_segment(scene.wall_ms)
+        scene.append()
+        scene.flush()
+        assert not scene.log.wants_next_segment(scene.wall_ms)
+        assert scene.log.wants_next_segment(scene.wall_ms + HOUR_MS - 10_000)
+        while scene.log.active.size < 750:
+            assert not scene.log.wants_next_segment(scene.wall_ms)
+            scene.append()
+            scene.flush()
+        assert scene.log.wants_next_segment(scene.wall_ms)
+        self.prepare(scene)
+        assert not scene.log.wants_next_segment(scene.wall_ms)
+
+    def test_a_log_that_grows_fast_wants_them_at_once(self, scene):
+        scene.config = LogConfig(segment_bytes=1000)
+        scene.open()
+        scene.append(size=150)
+        assert scene.log.wants_next_segment(scene.wall_ms)
+        rolls = []
+        scene.log.rolled = lambda: rolls.append(scene.wall_ms)
+        for wait_ms in (19_000, 21_000, 1_000):
+            scene.wall_ms += wait_ms
+            scene.log.roll(scene.wall_ms)
+            scene.append()
+        assert len(rolls) == 2, "a segment that lasted long is followed by another such"
