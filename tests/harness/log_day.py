@@ -73,6 +73,8 @@ class Day:
             self.append(2, producer=PRODUCER)
         self.write_ahead(1, pieces=1)
         self.flush()
+        self.retire_after_flush()
+        self.append(1)
         self.write_ahead(4, pieces=2)
         self.append(1, producer=PRODUCER)
 
@@ -143,6 +145,23 @@ class Day:
                 one.remove_job().run(self.disk)
 
         self.step(lambda model: setattr(model, "start", offset), act)
+
+    def retire_after_flush(self) -> None:
+        """All segments are to go, but none before the snapshot that stands for it was flushed, as in a
+        node.
+        """
+        self.log.configure(replace(CONFIG, retention_ms=0))
+        self.wall_ms += 1000
+        doomed = self.log.retire(self.wall_ms, may_wait=True)
+        assert not doomed, "this snapshot is not durable yet"
+        self.flush()
+        self.after = copy.deepcopy(self.before)
+        self.after.start = self.before.end
+        for one in self.log.finish_retiring(self.wall_ms):
+            one.remove_job().run(self.disk)
+        assert self.log.log_start_offset == self.after.start
+        self.before = self.after
+        self.log.configure(CONFIG)
 
     def truncate(self) -> None:
         end = self.before.batches[-1].base

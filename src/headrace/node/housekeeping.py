@@ -16,6 +16,7 @@ from headrace.node.next_segments import NextSegments
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.ports import Deadlines, Lifecycle, Ports
+from headrace.node.retirement import note_retired
 from headrace.node.settings import LiveSettings
 from headrace.storage.errors import StorageError
 
@@ -151,21 +152,12 @@ class Housekeeping:
     def _retire(self, now: Now, partition: Partition) -> None:
         try:
             log = partition.opened(now)
-            doomed = log.retire(now.wall_ms, high_watermark=partition.high_watermark)
+            doomed = log.retire(now.wall_ms, high_watermark=partition.high_watermark, may_wait=True)
             log.expire_producers(now.wall_ms)
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
             return
-        if doomed:
-            self._reports.report(
-                "info",
-                "segments_retired",
-                partition=f"{partition.topic}-{partition.index}",
-                segments=len(doomed),
-                log_start_offset=log.log_start_offset,
-            )
-            partition.remove_later(now, doomed)
-            partition.log_start_moved()
+        note_retired(now, partition, doomed, self._reports)
         self._recompress(partition)
 
     def _recompress(self, partition: Partition) -> None:

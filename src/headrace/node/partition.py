@@ -27,6 +27,7 @@ from headrace.node.error_codes import NotLeader
 from headrace.node.log_directories import LogDirectories
 from headrace.node.ports import Deadlines, Once, Reports
 from headrace.node.replication_ports import Feed, Follower, Replication
+from headrace.node.retirement import retire_waiting
 from headrace.node.waiting import Parked, Waitable, Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import BatchHeader
@@ -422,11 +423,11 @@ class Partition(Waitable):
         if log is None:
             return
         log.complete_flush(result)
+        if log.retires_before is not None:
+            retire_waiting(now, self, self._directories, self._reports)
         if self.follower is not None:
             self.follower.flushed(now, result)
-        elif (
-            self.flushes_each and self.leader is not None and self.leader.local_end_moved(log.flushed_offset)
-        ):
+        elif self.flushes_each and self.leader and self.leader.local_end_moved(log.flushed_offset):
             self._raised()
         if log.log_end_offset - log.flushed_offset >= self._flush_messages:
             self._directories.want_flush(now, self)
@@ -439,10 +440,11 @@ class Partition(Waitable):
             self._directories.want_flush(now, self)
 
     def remove_later(self, now: Now, doomed: list[Any]) -> None:
-        """Segments that are out of the log."""
-        log = self.log
-        assert log is not None
-        self._directories.remove_files(now, self.directory, log, doomed)
+        """Segments that are out of the log, and others that wait for a flush before they go."""
+        assert self.log is not None
+        self._directories.remove_files(now, self.directory, self.log, doomed)
+        if self.log.retires_before is not None:
+            self._directories.want_flush(now, self)
 
     def log_start_moved(self) -> None:
         """Records at the beginning were deleted: followers, and fetches from there, learn of it."""

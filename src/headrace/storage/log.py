@@ -130,6 +130,7 @@ class PartitionLog(LogState):
 
     retire = retention.retire
     advance_log_start = retention.advance_log_start
+    finish_retiring = retention.finish_retiring
 
     dirt = compaction.dirt
     clean_job = compaction.clean_job

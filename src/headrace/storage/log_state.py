@@ -58,6 +58,7 @@ class LogState:
         "partition_producers",
         "producer_id_expiration_ms",
         "replaced",
+        "retires_before",
         "rewrites",
         "roll_jitter_ms",
         "roll_ms",
@@ -107,6 +108,7 @@ class LogState:
         self.next_files: str | None = None  # of which segment the files of the next one have their names
         self.rolled: Callable[[], None] | None = None  # called after a roll, if the next one may come soon
         self.doomed: list[Doomed] = []  # out of the log; a call that fails leaves them to the next one
+        self.retires_before: int | None = None  # segments before it go when the next flush is done
         self.replaced: list[File] = []  # old logs of rewritten segments: nothing but these holds their blocks
         self.tail = Tail()
         self.epochs = LogEpochs(disk, directory, self.segments)

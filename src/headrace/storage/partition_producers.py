@@ -163,10 +163,11 @@ class PartitionProducers:
     def note_synced(self, offsets: list[int]) -> None:
         self._unsynced.difference_update(offsets)
 
-    def outlive(self, offset: int, wall_ms: int) -> None:
+    def outlive(self, offset: int, wall_ms: int, *, may_wait: bool) -> bool:
         """What lies below `offset` is about to go: from now on the snapshot there replaces it.
 
-        So it must be sound and durable, and is written again where it is damaged or missing.
+        So it must be sound and durable, and is written again where it is damaged or missing. False: it
+        becomes durable with the next flush, and nothing may go before. Without `may_wait` it is synced here.
         """
         if offset in self._snapshots and offset not in self._sound:
             try:
@@ -182,11 +183,13 @@ class PartitionProducers:
             except OSError as error:
                 if not is_transient(error):
                     raise
-                return  # the space that is about to come free is worth more
+                return True  # the space that is about to come free is worth more
             insort(self._snapshots, offset)
             self._sound.add(offset)
             self._unsynced.add(offset)
         if offset in self._unsynced:
+            if may_wait:
+                return False
             file = self._disk.open(snapshot_path(self._directory, offset))
             try:
                 file.sync()
@@ -194,6 +197,7 @@ class PartitionProducers:
                 file.close()
             self._disk.sync_dir(self._directory)
             self._unsynced.discard(offset)
+        return True
 
     def truncate(self, end_offset: int, *, is_synced: bool = True) -> None:
         """The log ends earlier now: forget what is beyond, and load it again when needed. That is so also

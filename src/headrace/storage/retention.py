@@ -12,7 +12,9 @@ from headrace.storage.swapping import finish_swaps
 
 
 @guarded
-def retire(log: LogState, wall_ms: int, *, high_watermark: int | None = None) -> list[Doomed]:
+def retire(
+    log: LogState, wall_ms: int, *, high_watermark: int | None = None, may_wait: bool = False
+) -> list[Doomed]:
     """Take out what retention lets go, after a new segment was begun if the active one is due."""
     finish_swaps(log, wall_ms)
     end = log.log_end_offset
@@ -30,13 +32,15 @@ def retire(log: LogState, wall_ms: int, *, high_watermark: int | None = None) ->
     )
     if count == len(segments) and not roll_if_space(log, wall_ms):
         count -= 1  # the active segment has to wait for the space that the others leave
-    _doom(log, segments.items[:count], wall_ms)
+    _doom(log, segments.items[:count], wall_ms, may_wait=may_wait)
     return log.take_doomed()
 
 
 @guarded
 def advance_log_start(log: LogState, offset: int, wall_ms: int) -> list[Doomed]:
-    """Records below `offset` are gone (DeleteRecords); segments that hold nothing else go with them."""
+    """Records below `offset` are gone (DeleteRecords); segments that hold nothing else go with them. They do
+    not wait for a flush: the new start is durable already, and a start removes what lies before it.
+    """
     if offset > log.log_end_offset:
         raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
     if offset <= log.log_start_offset:
@@ -46,20 +50,39 @@ def advance_log_start(log: LogState, offset: int, wall_ms: int) -> list[Doomed]:
     log.active.load()
     if offset == log.log_end_offset and log.active.size:
         roll_if_space(log, wall_ms)
+    _doom(log, _segments_before(log, offset), wall_ms, may_wait=False)
+    return log.take_doomed()
+
+
+@guarded
+def finish_retiring(log: LogState, wall_ms: int) -> list[Doomed]:
+    """A flush is done: take out the segments that waited for it, or wait for the next one."""
+    offset, log.retires_before = log.retires_before, None
+    if offset is not None:
+        finish_swaps(log, wall_ms)
+        _doom(log, _segments_before(log, offset), wall_ms, may_wait=True)
+    return log.take_doomed()
+
+
+def _segments_before(log: LogState, offset: int) -> list[Segment]:
+    """Those that hold nothing from `offset` on; never the active one."""
     items = log.segments.items
     count = 0
     while count + 1 < len(items) and items[count + 1].base_offset <= offset:
         items[count].measure()
         count += 1
-    _doom(log, items[:count], wall_ms)
-    return log.take_doomed()
+    return items[:count]
 
 
-def _doom(log: LogState, segments: list[Segment], wall_ms: int) -> None:
+def _doom(log: LogState, segments: list[Segment], wall_ms: int, *, may_wait: bool) -> None:
     if not segments:
         return
     items = log.segments.items
-    log.partition_producers.outlive(items[len(segments)].base_offset, wall_ms)
+    start = items[len(segments)].base_offset
+    if not log.partition_producers.outlive(start, wall_ms, may_wait=may_wait):
+        log.retires_before = start
+        log.is_renamed = True  # so that there is a flush
+        return
     doomed: list[Doomed] = []
     for segment in segments:
         try:
@@ -78,7 +101,8 @@ def _doom(log: LogState, segments: list[Segment], wall_ms: int) -> None:
     if start > log.log_start_offset:
         _start_at(log, start)
     if len(doomed) < len(segments):
-        log.partition_producers.outlive(start, wall_ms)
+        # this cannot wait for a flush: the segments before it are gone
+        log.partition_producers.outlive(start, wall_ms, may_wait=False)
     doomed[0].paths += rename_away(log.disk, log.partition_producers.forget_before(start))
 
 

@@ -69,6 +69,7 @@ def start_over(log: LogState, offset: int, wall_ms: int) -> None:
 
 def _promise_less(log: LogState, offset: int) -> bool:
     log.generation += 1
+    log.retires_before = None  # retention looks again at what is left
     if offset >= log.flushed_offset:
         return False
     log.flushed_offset = max(offset, 0)

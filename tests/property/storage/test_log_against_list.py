@@ -159,6 +159,14 @@ class LogMachine(RuleBasedStateMachine):
         assert self.log.flushed_offset >= end
         assert self.log.flushed_offset <= self.model.end
 
+    @rule(more=st.integers(0, 2))
+    def prepare_a_roll(self, more: int) -> None:
+        """A job creates the files of the next segment, while others append."""
+        job = self.log.next_segment_job()
+        for _ in range(more):
+            self.append(Batch(self.rows([b"meanwhile" * 20], 0)))
+        self.log.complete_next_segment(job.run(self.disk))
+
     # --- cutting ----------------------------------------------------------------------------------
 
     @rule(fraction=fractions)
@@ -172,6 +180,14 @@ class LogMachine(RuleBasedStateMachine):
         self.log.truncate_to(edge)
         self.model.cut(edge)
         self.forget_sequences()
+
+    @rule(fraction=fractions)
+    def truncate_while_a_flush_runs(self, fraction: float) -> None:
+        self.log.checkpoint(self.wall_ms)
+        job = self.log.flush_job()
+        self.truncate(fraction)
+        if job is not None:
+            self.log.complete_flush(job.run(self.disk))
 
     def forget_sequences(self) -> None:
         self.sequences = {}
@@ -187,6 +203,18 @@ class LogMachine(RuleBasedStateMachine):
         doomed = self.log.advance_log_start(offset, self.wall_ms)
         self.model.start = max(self.model.start, offset)
         self.remove(doomed)
+
+    @rule(retention_bytes=st.sampled_from([0, 400, 1500]), flushes=st.integers(0, 2))
+    def retire_after_flushes(self, retention_bytes: int, flushes: int) -> None:
+        """Segments go when the snapshot that stands for them was flushed."""
+        self.configure(retention_bytes=retention_bytes)
+        self.remove(self.log.retire(self.wall_ms, may_wait=True))
+        for _ in range(flushes):
+            self.flush()
+            self.remove(self.log.finish_retiring(self.wall_ms))
+        assert self.model.start <= self.log.log_start_offset <= self.model.end
+        self.model.start = self.log.log_start_offset
+        self.configure(retention_bytes=-1)
 
     @rule(retention_ms=st.sampled_from([-1, 20, 100]), retention_bytes=st.sampled_from([-1, 0, 400, 1500]))
     def retire(self, retention_ms: int, retention_bytes: int) -> None:

@@ -51,8 +51,8 @@ def test_a_busy_log_is_rolled_without_creating_a_file() -> None:
     for _ in range(9):
         loop.produce()
     assert len(loop.names(".log")) == 4
-    created = {call.path.rpartition(".")[2] for call in loop.calls_of("create")}
-    assert created <= {"snapshot"}
+    assert not [call for call in loop.calls_of("create") if not call.path.endswith(".snapshot")]
+    assert loop.calls_of("sync", "sync_dir") == []
     assert len([call for call in loop.calls_of("rename") if call.path.endswith(".log")]) == 3
 
 
@@ -71,4 +71,39 @@ def test_a_log_that_grows_slowly_is_prepared_for_its_roll_once() -> None:
         loop.produce(b"x" * 50_000)
         loop.advance(6.0)
     assert not [call for call in loop.calls_of("create") if not call.path.endswith(".snapshot")]
+    assert loop.calls_of("sync", "sync_dir") == []
     assert loop.names(".tmp") == [], "this segment will last a while, too"
+
+
+def test_retention_makes_no_fsync() -> None:
+    loop = Loop({"log.retention.check.interval.ms": "1000"})
+    loop.create_topic("t", segment_bytes=str(SEGMENT_BYTES), retention_ms="60000")
+    for _ in range(4):
+        loop.produce()
+    loop.disk.calls.clear()
+    loop.advance(70.0)
+    (partition,) = loop.partitions("t")
+    assert partition.log is not None
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (4, 4)
+    assert loop.names(".log") == ["00000000000000000004.log"]
+    assert loop.calls_of("sync", "sync_dir") == []
+
+
+def test_segments_that_wait_for_a_flush_are_there_after_a_kill() -> None:
+    loop = Loop({"log.retention.check.interval.ms": "1000"})
+    loop.create_topic("t", segment_bytes=str(SEGMENT_BYTES), retention_ms="60000")
+    for _ in range(4):
+        loop.produce()
+    loop.runs_jobs = False
+    loop.advance(70.0)
+    assert len(loop.names(".log")) == 3, "two with records, and one for those to come"
+    (partition,) = loop.partitions("t")
+    assert partition.log is not None
+    assert (partition.log.log_start_offset, partition.log.retires_before) == (0, 4)
+    loop.runs_jobs = True
+    loop.restart()
+    loop.advance(2.0)
+    (partition,) = loop.partitions("t")
+    assert partition.log is not None
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (4, 4)
+    assert loop.names(".log") == ["00000000000000000004.log"]

@@ -181,3 +181,56 @@ def test_without_space_for_a_new_segment_all_others_go_and_make_some(scene):
     assert bases(scene.log.retire(scene.wall_ms)) == [2]
     assert (scene.log.log_start_offset, scene.log.log_end_offset) == (3, 3)
     assert scene.append().base_offset == 3
+
+
+class TestSegmentsThatWaitForAFlush:
+    """Before segments go, the snapshot of the producers that stands for them must be durable. Where the
+    caller may not wait for the disk, the segments wait.
+    """
+
+    def test_they_go_when_the_snapshot_is_durable(self, scene):
+        scene.disk = FaultyDisk(scene.disk)
+        scene.config = LogConfig(retention_ms=4 * HOUR_MS)
+        scene.open()
+        segments(scene, 6)
+        scene.disk.calls.clear()
+        assert scene.log.retire(scene.wall_ms, may_wait=True) == []
+        assert not [call for call in scene.disk.calls if call.operation in ("sync", "sync_dir", "rename")]
+        assert (scene.log.log_start_offset, scene.log.retires_before) == (0, 2)
+        scene.flush()
+        assert bases(scene.log.finish_retiring(scene.wall_ms)) == [0, 1]
+        assert (scene.log.log_start_offset, scene.log.retires_before) == (2, None)
+        assert scene.bases() == [2, 3, 4, 5]
+        assert scene.log.finish_retiring(scene.wall_ms) == []
+
+    def test_they_go_at_once_if_it_is_durable_already(self, scene):
+        scene.config = LogConfig(retention_ms=4 * HOUR_MS)
+        scene.open()
+        segments(scene, 6)
+        scene.flush()
+        assert bases(scene.log.retire(scene.wall_ms, may_wait=True)) == [0, 1]
+        assert scene.log.retires_before is None
+
+    def test_a_flush_that_was_under_way_before_does_not_count(self, scene):
+        scene.config = LogConfig(retention_ms=HOUR_MS)
+        scene.open()
+        scene.append()
+        early = scene.log.flush_job()
+        scene.wall_ms += 2 * HOUR_MS
+        assert scene.log.retire(scene.wall_ms, may_wait=True) == []
+        scene.log.complete_flush(early.run(scene.disk))
+        assert scene.log.finish_retiring(scene.wall_ms) == []
+        assert scene.log.retires_before == 1
+        scene.flush()
+        assert bases(scene.log.finish_retiring(scene.wall_ms)) == [0]
+
+    def test_a_log_that_was_cut_meanwhile_keeps_them(self, scene):
+        scene.config = LogConfig(retention_ms=4 * HOUR_MS)
+        scene.open()
+        segments(scene, 6)
+        scene.log.retire(scene.wall_ms, may_wait=True)
+        scene.log.cut_to(1, scene.wall_ms)
+        scene.log.take_doomed()
+        scene.flush()
+        assert scene.log.finish_retiring(scene.wall_ms) == []
+        assert scene.bases() == [0]

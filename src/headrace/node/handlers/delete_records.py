@@ -73,9 +73,7 @@ class Deletion:
             return
         try:
             log = partition.opened(now)
-            doomed = log.advance_log_start(self.offset, now.wall_ms)
-            if doomed:
-                partition.remove_later(now, doomed)
+            partition.remove_later(now, log.advance_log_start(self.offset, now.wall_ms))
         except FAULTS as fault:
             result.error_code = code_of(fault)
             directories.storage_failed(now, partition, fault)
