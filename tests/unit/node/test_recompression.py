@@ -31,6 +31,7 @@ def test_sealed_segments_get_smaller_and_are_read_as_before() -> None:
     after = log_bytes(disk, "packed-0")
     assert all(after[name] < before[name] / 100 for name in sealed), (before, after)
     assert after[active] == before[active]
-    partition = host.node.broker.partitions.at("packed", 0)
+    (partition,) = host.partitions("packed")
+    assert partition.log is not None
     assert partition.log.replaced == [], "a job has closed what was replaced"
     assert values_of(host, "packed") == values[:3]  # one fetch does not cross a segment
