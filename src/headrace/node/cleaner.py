@@ -130,7 +130,7 @@ class Cleaner:
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
             return
-        partition.remove_later(now, doomed)
+        self._directories.remove_segments(now, partition, doomed)
         self._directories.offsets_moved()
         self._metrics.cleanings += 1
         self._metrics.cleaned_bytes += result.bytes_before

@@ -314,7 +314,7 @@ class Following:
             else:
                 log.cut_to(offset, now.wall_ms)
             self._directories[partition.directory].complete_cut(partition.topic, partition.index)
-            partition.remove_later(now, log.take_doomed())
+            self._directories.remove_segments(now, partition, log.take_doomed())
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
             self.try_again(now, lambda now: self._cut(now, offset, is_start=is_start))
@@ -360,7 +360,8 @@ class Following:
     def _delete_before(self, now: Now, offset: int) -> None:
         partition = self.partition
         try:
-            partition.remove_later(now, self.log.advance_log_start(offset, now.wall_ms))
+            doomed = self.log.advance_log_start(offset, now.wall_ms)
+            self._directories.remove_segments(now, partition, doomed)
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
         # also if there was no descriptor to remove the files, which retention does later: the start is there

@@ -157,7 +157,7 @@ class Housekeeping:
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
             return
-        note_retired(now, partition, doomed, self._reports)
+        note_retired(now, partition, doomed, self._directories, self._reports)
         self._recompress(partition)
 
     def _recompress(self, partition: Partition) -> None:
@@ -182,7 +182,7 @@ class Housekeeping:
             elif partition.log is log:
                 try:
                     log.complete_recompression(result)
-                    partition.remove_later(now, log.take_doomed())
+                    self._directories.remove_segments(now, partition, log.take_doomed())
                 except StorageError as fault:
                     self._directories.storage_failed(now, partition, fault)
                     return

@@ -268,6 +268,14 @@ class LogDirectories:
         if release is not None:
             self.remove(directory, release)
 
+    def remove_segments(self, now: Now, partition: Flushable, doomed: list[Doomed]) -> None:
+        """Segments that are out of the partition's log; others wait for a flush before they go."""
+        log = partition.log
+        assert log is not None
+        self.remove_files(now, partition.directory, log, doomed)
+        if log.retires_before is not None:
+            self.want_flush(now, partition)
+
     def _removal_failed(self, now: Now, directory: str, job: Job, error: Exception) -> None:
         self._reports.report("warning", "removal_failed", directory=directory, error=str(error))
         if isinstance(error, OSError) and is_transient(error):

@@ -9,7 +9,6 @@ partitions serves at once.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from headrace.base.ids import BrokerId, Epoch, Offset, TopicId
 from headrace.base.time import NEVER, Instant, Now
@@ -173,9 +172,7 @@ class Partition(Waitable):
         self.min_insync_replicas = min(self._configured_min_insync, len(self.replicas))
 
     def _judge_fast_path(self) -> None:
-        """Whether a write can be answered at once, without looking at anything else: see
-        `node/produce_fast_path.py`.
-        """
+        """Whether a write can be answered without a look at anything else: `node/produce_fast_path.py`."""
         is_special = self.has_queue or self.counts_messages or self.is_deleted or self.is_offline
         self.takes_fast_path = self.is_led_here and not is_special
 
@@ -245,9 +242,7 @@ class Partition(Waitable):
         return self._replication.has_directory(replica, self.places[self.replicas.index(replica)])
 
     def _step_down(self, now: Now) -> None:
-        """Whoever waits for what the leader before has appended is told: these offsets may come to hold other
-        records.
-        """
+        """Tells whoever waits for records of the leader before: their offsets may come to hold others."""
         if self._append_queue is not None and not self.is_led_here:
             self._append_queue.refuse_all(now, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         feeds, self.feeds = self.feeds, []
@@ -437,13 +432,6 @@ class Partition(Waitable):
     def flush_timer_fired(self, now: Now) -> None:
         self._flush_timer = None
         if self.log is not None and not self.is_offline:
-            self._directories.want_flush(now, self)
-
-    def remove_later(self, now: Now, doomed: list[Any]) -> None:
-        """Segments that are out of the log, and others that wait for a flush before they go."""
-        assert self.log is not None
-        self._directories.remove_files(now, self.directory, self.log, doomed)
-        if self.log.retires_before is not None:
             self._directories.want_flush(now, self)
 
     def log_start_moved(self) -> None:

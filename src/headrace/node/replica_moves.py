@@ -229,7 +229,7 @@ class Move:
 
     def _next_round(self, now: Now) -> None:
         log = self.partition.opened(now)
-        self.partition.remove_later(now, log.settle_names(now.wall_ms))
+        self._directories.remove_segments(now, self.partition, log.settle_names(now.wall_ms))
         if log.generation != self._generation:
             self._generation = log.generation
             self._copied.clear()  # the log of a follower was cut: what is copied may not be there any more

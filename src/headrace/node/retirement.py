@@ -17,9 +17,11 @@ if TYPE_CHECKING:
     from headrace.node.partition import Partition
 
 
-def note_retired(now: Now, partition: "Partition", doomed: list[Doomed], reports: Reports) -> None:
+def note_retired(
+    now: Now, partition: "Partition", doomed: list[Doomed], directories: LogDirectories, reports: Reports
+) -> None:
     """Segments are out of the log, or none."""
-    partition.remove_later(now, doomed)
+    directories.remove_segments(now, partition, doomed)
     if doomed and partition.log is not None:
         reports.report(
             "info",
@@ -39,4 +41,4 @@ def retire_waiting(now: Now, partition: "Partition", directories: LogDirectories
     except StorageError as fault:
         directories.storage_failed(now, partition, fault)
         return
-    note_retired(now, partition, doomed, reports)
+    note_retired(now, partition, doomed, directories, reports)

@@ -73,7 +73,8 @@ class Deletion:
             return
         try:
             log = partition.opened(now)
-            partition.remove_later(now, log.advance_log_start(self.offset, now.wall_ms))
+            doomed = log.advance_log_start(self.offset, now.wall_ms)
+            directories.remove_segments(now, partition, doomed)
         except FAULTS as fault:
             result.error_code = code_of(fault)
             directories.storage_failed(now, partition, fault)

@@ -516,7 +516,7 @@ def test_a_log_whose_rewritten_segments_had_no_space_for_their_names_moves_with_
 
         fault = Fault(Fail(errno.ENOSPC), "rename", skip=renames)
         disk.faults = [fault]
-        partition.remove_later(now, log.complete_cleaning(cleaned, now.wall_ms))
+        partition._directories.remove_segments(now, partition, log.complete_cleaning(cleaned, now.wall_ms))
         disk.faults = []
         move(host, "two")
         assert home(host) == "two"
