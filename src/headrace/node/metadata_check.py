@@ -111,7 +111,7 @@ def lost_log(root: str, directory: str) -> DamagedMetadata:
     as the voter that has it.
     """
     return DamagedMetadata(
-        f"{root}/{directory} is missing, though checkpoints tell of the metadata log. {NOT_STARTED}; restore "
+        f"{root}/{directory} is missing, though checkpoints name the metadata log. {NOT_STARTED}; restore "
         f"that directory from a backup, or {START_ANEW}"
     )
 

@@ -218,8 +218,8 @@ class PartitionLeader:
     ) -> None:
         """`high_watermark` is what this replica knows as committed: from its checkpoint or from the leader
         before. Its log may go on behind it. `live` has the broker epochs of all brokers that are registered
-        and not fenced; whoever owns it keeps it up to date. `is_online` tells of a live broker whether the
-        log directory of its replica has not failed.
+        and not fenced; whoever owns it keeps it up to date. `is_online` answers for a live broker whether
+        the log directory of its replica has not failed.
         """
         self.id = id
         self.epoch = epoch
