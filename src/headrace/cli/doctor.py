@@ -51,7 +51,7 @@ class Finding(NamedTuple):
 @click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="Port to check.")
 @json_option
 def command(data: Path, port: int, as_json: bool) -> None:
-    """Check Python, the compiled module, libraries, limits, disk and port.
+    """Check Python, the compiled modules, libraries, limits, disk and port.
 
     If --data has log directories already, it also checks their metadata logs and looks for stray partitions.
     The exit code is 1 if a broker cannot run here. Warnings do not change the exit code.
@@ -71,7 +71,7 @@ def command(data: Path, port: int, as_json: bool) -> None:
 
 def examine(data: Path, port: int) -> Iterator[Finding]:
     yield _python()
-    yield _compiled_module()
+    yield _compiled_modules()
     for package, why in (("crc32c", "checksums"), ("cramjam", "compression")):
         yield _library(package, why, missing="problem")
     yield _library("uvloop", "the faster event loop; asyncio is used without it", missing="warning")
@@ -87,11 +87,12 @@ def _python() -> Finding:
     return Finding("Python", "ok", f"{platform.python_implementation()} {platform.python_version()}")
 
 
-def _compiled_module() -> Finding:
+def _compiled_modules() -> Finding:
     if COMPILED:
-        return Finding("record codec", "ok", "compiled")
+        return Finding("compiled modules", "ok", "installed")
     advice = "Install a C compiler and run `pip install --force-reinstall .` in a clone of Headrace."
-    return Finding("record codec", "warning", "interpreted: clients and compaction are slower", advice)
+    found = "missing, Python's are used: clients, commits of many offsets and compaction are slower"
+    return Finding("compiled modules", "warning", found, advice)
 
 
 def _library(package: str, why: str, *, missing: str) -> Finding:

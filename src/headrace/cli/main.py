@@ -25,16 +25,16 @@ COMPLETING = "_HEADRACE_COMPLETE"  # set by a shell that asks for completions
 
 # name → module and what `headrace --help` says; the rest of a command's help is in its own module
 COMMANDS = {
-    "up": ("up", "Start a development broker and wait until it serves."),
+    "up": ("up", "Run a development broker, or a cluster of several, until Ctrl-C."),
     "serve": ("serve", "Run one node from a settings file."),
-    "topic": ("topic", "Create, list, describe, alter and delete topics."),
+    "topic": ("topic", "Create, list, describe, alter, trim and delete topics."),
     "produce": ("produce", "Write records from stdin or files to a topic."),
     "consume": ("consume", "Print records of a topic."),
     "redrive": ("redrive", "Send dead letters back to the topics they came from."),
     "group": ("group", "List, describe, reset and delete consumer groups; show their lag."),
     "schema": ("schema", "List, show, register, check and delete schemas of a registry."),
     "config": ("config", "Show and change settings of topics, brokers and groups."),
-    "cluster": ("cluster", "Show the brokers, the transactions and the sinks of a cluster."),
+    "cluster": ("cluster", "Show the health, the transactions and the sinks of a cluster."),
     "spark": ("spark", "Open a PySpark shell that reads and writes topics, or run a script in one."),
     "strays": ("strays", "List, restore and remove partition directories that the metadata does not know."),
     "dump": ("dump", "Show and verify the files of a log."),

@@ -1,14 +1,14 @@
-"""The append queue of a partition: batches that cannot be appended at once.
+"""The append queue of a partition: batches that have to wait before they are appended.
 
-Most batches do not use it. A batch that needs a check elsewhere first (a job opens it, or the coordinator of
-its transaction must commit) waits in the queue, and every later batch waits behind it, from any connection:
-batches reach the log in the order in which they arrived. The request of a waiting batch is parked, or gets no
-answer (acks=0). The batch does not depend on the request: it is appended even if the client disconnects. The
-one exception is the client's timeout, which withdraws a batch that is not in the log yet.
+Most batches do not use it. A batch waits while another part of the node checks it (a job decompresses it, or
+the coordinator of its transaction confirms the transaction), or while it is written in pieces because it is
+large. Every later batch, from any connection, waits behind it, so that batches reach the log in the order in
+which they arrived. The request of a waiting batch is parked, or gets no answer (acks=0). The batch is
+appended even if its client disconnects. There is one exception: if the client's timeout is over before the
+batch is in the log, the batch is withdrawn.
 
-A held batch counts its open checks: the code that starts one raises `open_checks` and ends it with `checked`.
-
-A large batch is held for another reason: it is written in pieces, and others have their turn in between.
+A held batch counts its open checks: the code that starts a check raises `open_checks`, and ends it with
+`checked`.
 """
 
 from collections import deque

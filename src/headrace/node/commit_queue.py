@@ -1,8 +1,9 @@
 """Requests that wait until records of one partition are committed, in the order of their offsets.
 
-When the high watermark rises, only those that it has passed are woken: a partition may have thousands of
-them while its followers fetch. Whoever waits here has appended in one leader epoch, and asks when woken
-whether the partition still has the same `PartitionLeader`: the same offset may hold another leader's records.
+When the high watermark rises, only the requests that it has passed are woken: a partition may have thousands
+of them while its followers fetch. A request waits for records of one leader epoch. When it is woken, it
+checks that the partition still has the same `PartitionLeader`: a later leader may have other records at its
+offset.
 """
 
 from collections import deque

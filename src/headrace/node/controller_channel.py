@@ -1,8 +1,8 @@
 """Requests of this broker to the active controller, wherever that is.
 
 If the active controller is in this process, the request is a call; otherwise it goes to the leader of the
-metadata log. A request that found no controller, or whose answer was lost, is sent again: ask only what may
-be asked twice. The answer is given in a later call of the node, never inside `send`.
+metadata log. A request that found no controller, or whose answer was lost, is sent again: send only requests
+that may be carried out twice. The answer arrives in a later call of the node, never inside `send`.
 """
 
 from collections.abc import Callable

@@ -1,9 +1,9 @@
-"""Tells the metadata in which log directory each partition of this broker lies.
+"""Assignments of partitions to log directories: keeps the metadata right about where each partition lies.
 
-The controller chooses a directory for a new partition. The log lies elsewhere when that directory was
-offline, or after a move. A start that cannot read a directory goes by the metadata: a partition whose log is
-not found stays offline if it is said to lie there, and begins empty otherwise. So what the metadata says is
-corrected at the start and whenever it becomes wrong, and tried again until it is written.
+The controller chooses a directory for a new partition. The log is in another directory if the chosen one was
+offline, or after a move. A start that cannot read a directory relies on the metadata: if the metadata places
+a missing partition in that directory, the partition is offline; otherwise it begins empty. So this part
+corrects the metadata at the start and whenever they become wrong, and repeats that until they are written.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,10 +1,10 @@
-"""Fast path of Fetch: a short cut for a consumer that reads on in one partition.
+"""Fast path of Fetch: a short cut for a consumer that reads one partition batch after batch.
 
-Such fetches differ in their correlation id, the epoch of their session and the offset; all other bytes are
-the same each time. The first one takes the ordinary path. If it asked for one partition, which is alone in
-its session or has none, the fast path stores the bytes around these fields with their meaning, and the
-constant parts of the answer. The next fetch with the same bytes is answered, or waits for records, without
-building message objects.
+Its fetches differ in the correlation id, the epoch of the session and the offset; all other bytes are the
+same each time. The first fetch takes the ordinary path. If it asked for one partition, without a session or
+in a session with no other partition, the fast path stores the bytes around these fields, their meaning, and
+the constant parts of the answer. The next fetch with the same bytes is answered, or waits for records,
+without building message objects.
 
 As for produce (produce_fast_path.py), anything unusual takes the ordinary path: errors, aborted transactions,
 answers without records. A test compares the answers of both.

@@ -1,9 +1,9 @@
 """Incremental fetch sessions (KIP-227): a client need not list the same partitions in each request.
 
-A session stores the partitions that its client fetches, and the last answer for each; an incremental answer
-has only partitions with changes. Nor need the broker look at all of them: a partition that was read to its
-end is quiet until it changes, and wakes the session then. So a fetch costs as much as there are partitions
-with news, not as the session has partitions.
+A session stores the partitions that its client fetches, and what the client knows about each; an incremental
+answer contains only partitions that have changed. The broker does not look at all of them either. A partition
+that the client has read to its end is *quiet*: the session skips it until the partition wakes it. The others
+are *busy*. So the cost of a fetch depends on the number of busy partitions, not on the size of the session.
 
 Sessions are a cache: if it is full, it evicts a session that was idle for long, or else answers with session
 0, after which the client sends full requests. The limit counts partitions of all sessions, because a client

@@ -1,10 +1,10 @@
 """The follower role of one partition: carries out what its `PartitionFollower` orders.
 
-Appending happens at once. A truncation takes three steps, each after the one before is done: checkpoints that
-promise more than will be left are written again, the log is cut, and the cut is flushed. Where all records
-go, the start of the log is made durable too: nothing else tells where an empty log ends. The follower fetches
-again after that. Every answer, result and moment is handed to the machine first; a machine of an earlier
-leader epoch is no longer the partition's, and what comes for it is dropped.
+Appending happens at once. A truncation has three steps, one after the other: write checkpoints that do not
+promise more than will be left, cut the log, flush the cut. If all records go, the start of the log is made
+durable, too: nothing else says where an empty log ends. After that the follower fetches again. Every answer,
+job result and timer goes to the machine first. A machine belongs to one leader epoch; what arrives for the
+machine of an earlier epoch is ignored.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""The part of the metadata log that all live brokers have applied, as far as they told with their fetches.
+"""The known offset: the end of the metadata that all live brokers have applied, as their fetches say.
 
-Many answers may wait for it, and each fetch of a broker may raise it. So it is kept: a fetch looks at the
-broker that fetched, and all brokers are looked at only when the last one of the slowest has moved on, or when
-the set of live brokers may have changed.
+Answers wait for it, and each fetch of a broker may raise it. So it is not computed again each time: a fetch
+compares only the broker that sent it. All brokers are compared when the last of the slowest brokers has moved
+on, or when the set of live brokers may have changed.
 """
 
 from collections.abc import Callable, Iterable

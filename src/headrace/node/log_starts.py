@@ -1,8 +1,8 @@
-"""New starts of followers' logs, made durable before records are deleted.
+"""New log start offsets of followers, made durable before records are deleted.
 
-A checkpoint has the starts of all partitions of its directory in it, and many come up at once: after a run
-of a leader's retention, or when it begins to lead. So one checkpoint is written at a time, with all that came
-up while the one before it was under way.
+A checkpoint file contains the start offsets of all partitions of its directory, and many change at the same
+time: after the leader's retention, or when a leader takes over. So one checkpoint is written at a time, and
+it contains everything that changed while the one before was being written.
 """
 
 from typing import Any, Protocol

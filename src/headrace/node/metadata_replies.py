@@ -1,4 +1,5 @@
-"""Replies to requests that change metadata: they wait until the change is committed, and known to brokers."""
+"""Replies to requests that change metadata: they wait until the change is committed and applied by brokers.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

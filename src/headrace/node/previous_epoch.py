@@ -1,10 +1,11 @@
-"""The epoch of a broker's last registration, which it tells at the next one only if it still has all that it
-had then (KIP-966): otherwise it counts as one that may have lost acknowledged records.
+"""The previous broker epoch, which a broker reports when it registers again (KIP-966).
 
-A start that finds something lost writes that epoch down before anything else, because it may end before the
-controller has heard of it. The start after that would find directories that look as after a mere kill. If
-there is no space for the note, the directories are not marked as sound before it is written: the next start
-finds the same loss.
+The report means: this broker still has all records of that epoch. A broker that may have lost records does
+not report it, and counts as a replica that may lack acknowledged records. A start that finds a loss first
+writes the epoch into a file (`.headrace_lost_epoch`), because the process may end before the controller knows
+about the loss, and to the next start the directories would look as after a mere kill. If there is no space
+for that file, the directories are not marked as recovered before it is written: the next start finds the same
+loss.
 """
 
 from headrace.storage.disk import Disk, read_whole, write_atomically

@@ -1,4 +1,5 @@
-"""Proposals whose reply has parts: when the metadata log refuses the records, every part is told so."""
+"""Proposals to the metadata log whose reply has several items: if the append fails, each item gets the error.
+"""
 
 from typing import Any, Protocol, TypeVar
 

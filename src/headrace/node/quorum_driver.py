@@ -1,8 +1,8 @@
 """Driver of the quorum's machine (`machines/raft`): carries out its effects in order, and sets its timer.
 
-What follows the quorum state in a list of effects waits until that file is durable: a vote that is told and
-then forgotten might be given twice. Effects that change the log go to the metadata log, and what follows one
-that takes a while waits, too.
+Effects after a change of the quorum state wait until that file is durable: a node that sends its vote and
+then forgets it might vote twice. Effects that change the log go to the metadata log; effects that follow a
+slow one wait for it, too.
 """
 
 from collections import deque

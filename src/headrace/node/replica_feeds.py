@@ -1,13 +1,13 @@
 """Feeds: what this broker's partitions have for the followers on other brokers.
 
-A follower and its leader share a session. The feed remembers the follower's offset in each partition of it,
-and keeps a list of the partitions with news. An append puts its partition on the lists of its followers, and
-a fetch that waits is answered at the end of the same call: the cost grows with the partitions that have news,
-not with those that are followed. Records that were sent and not confirmed yet are not sent again: the
-follower names the partition when it has appended them.
+A follower and its leader share a fetch session. The feed stores the follower's offset in each partition of
+the session, and a list of partitions that have something new. An append puts its partition on the lists of
+its followers, and a waiting fetch is answered at the end of the same call: the cost depends on the number of
+partitions that have changed, not on the number that are followed. Records that were sent and are not
+confirmed yet are not sent again: the follower names the partition in a request when it has appended them.
 
-A request that arrives while the one before it waits ends that wait: the follower has something to tell.
-Only brokers that are registered are followers, in the broker epoch of their present run.
+A request that arrives while an earlier one waits ends that wait: the follower has something to report. Only
+registered brokers are followers, in the broker epoch of their present run.
 """
 
 from typing import Any

@@ -2,8 +2,9 @@
 
 A fetcher and its leader share a session, so that a request names only the partitions that have changed: an
 idle partition costs nothing. One request is always waiting at the leader, which answers as soon as any
-partition has news. What becomes due meanwhile is sent in a second request at once: the leader then ends the
-first. A session ends with its connection, and the next one begins with all partitions.
+partition has something new. If the follower has something to say meanwhile, it sends a second request at
+once, and the leader then answers the first. A session ends with its connection, and the next one begins with
+all partitions.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """Replication among brokers: fetching for partitions that are followed, in-sync sets of those that are led.
 
-The parts are made for each other here: fetchers (`node/replica_fetchers.py`), changes of in-sync sets
+This module builds the parts and connects them: fetchers (`node/replica_fetchers.py`), changes of in-sync sets
 (`node/isr_changes.py`), and which brokers are alive according to the committed metadata.
 """
 

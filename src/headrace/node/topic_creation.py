@@ -1,4 +1,4 @@
-"""Topics that this broker creates by itself: internal ones, and those that clients ask for and nobody made.
+"""Topics that this broker creates by itself: internal topics, and missing topics that clients name.
 
 The active controller creates them. A request that needs such a topic waits for its `TopicCreation`, and then
 until the committed metadata of this broker has the topic.

@@ -1,13 +1,14 @@
-"""Brokers that are gone, from the moment when their connections break until clients know it.
+"""Brokers whose process has ended: what clients are told until they know the new leaders.
 
-The clients of a broker that ended ask the others at once where its partitions are led now: milliseconds
-before the controller has fenced it. Whoever is told the old leader then asks again as late as a second later.
-So an answer that would name a leader whose connection to us has just broken waits, for a moment, until the
-metadata name another or the broker answers again.
+When a broker ends, its clients ask the other brokers for the new leaders at once, milliseconds before the
+controller has fenced it. A client that gets the old leader asks again only after up to a second. So an answer
+that would name a leader whose connection to this broker has just broken waits for a moment: until the
+metadata name another leader, or the broker answers again.
 
-A fenced broker stays among the brokers that clients are told, for a while: librdkafka gives up a broker that
-is no longer named together with the partitions that it is just about to move away from it, and finds these a
-second later. Kafka, which hears of it only by its silence, names it for nine seconds, and as a leader.
+A fenced broker stays in the list of brokers for a while. librdkafka forgets a broker that is not in the list,
+together with the partitions that the same answer moves to another broker, and looks for these again a second
+later. Kafka's controller notices a dead broker only when its session ends. So Kafka lists it, also as a
+leader, for nine seconds.
 """
 
 from collections.abc import Callable, Iterable

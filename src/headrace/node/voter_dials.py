@@ -1,8 +1,8 @@
-"""Which voters of the quorum have ended: asked by a node that stops, and that waits for others.
+"""Connection attempts to the other voters, by a node that stops and waits for them.
 
-While a majority of the voters has ended there is no controller, and nothing that was not committed before
-will be: waiting for either is in vain. A voter has ended if nobody listens where it is reached. One that is
-only silent has not.
+While a majority of the voters has ended, there is no controller, and nothing can be committed: it is useless
+to wait for either. A voter has ended if a connection to its address is refused. A voter that does not answer
+may still run.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Whether the record codec runs compiled, and the warning for operators when it does not."""
+"""Whether the compiled modules are used, and the warning for operators if they are not."""
 
 from typing import Final
 

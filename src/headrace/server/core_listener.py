@@ -1,6 +1,6 @@
-"""Listeners of the compiled network core: accept connections, and hand them to it.
+"""Listeners of the compiled network core: accept connections, and pass them to the core.
 
-The core is there on Linux, in an installation with compiled modules. Elsewhere, and where the setting
+An installation with compiled modules has the core on Linux. Elsewhere, and if the setting
 `headrace.network.core` is false, asyncio's server and transports do the same.
 """
 

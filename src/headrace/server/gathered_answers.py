@@ -1,8 +1,9 @@
-"""Small answers of one turn of the event loop: gathered, and sent together at its end.
+"""Small answers of one turn of the event loop: gathered, and sent together at the end of the turn.
 
-A client with fifty connections that is woken once and not fifty times needs half the CPU, and asks for more
-in the broker's next turn. An answer waits only for requests that have arrived already, and for a millisecond
-at most. A connection that is answered twice in a row is likely alone: its answer does not wait at all.
+A client with fifty connections that is woken once instead of fifty times needs half the CPU, and its next
+requests arrive together in the broker's next turn. An answer waits only for requests that have arrived
+already, and for at most a millisecond. If a connection is answered twice in a row, no other connection is
+active, and its answer does not wait at all.
 """
 
 from collections.abc import Callable

@@ -1,11 +1,11 @@
 """Connections to other nodes: one for each peer and lane, opened when the node first sends something there.
 
 Requests leave in the order in which the node gives them. Responses are read into one buffer per connection,
-which is used again: the node keeps no view of it. A connection that ends is not opened again by itself; the
-node's next request does that.
+which is reused: the node keeps no view of it. A connection that ends is opened again by the node's next
+request, not by itself.
 
-A test can cut the way to some peers. Connections to them stand still, as on a network that loses every
-packet: nothing arrives, nobody is told, and what was sent meanwhile arrives when the way is free again.
+A test can cut the network to some peers. Connections to them stand still, as on a network that loses every
+packet: nothing arrives, nobody gets an error, and what was sent meanwhile arrives when the cut has ended.
 """
 
 import asyncio

@@ -1,8 +1,9 @@
 """The process of one node: from settings to `ready`, and from a signal to a clean stop.
 
 Start: lock the log directories, bind, open the node, listen to other controllers, wait until the node is
-ready, listen to clients, print `ready`. Stop:
-accept no more requests, finish those that were accepted, let the node flush and write the marker of a clean
+ready, listen to clients, print `ready`.
+
+Stop: accept no more requests, finish the accepted ones, let the node flush and write the marker of a clean
 stop, exit. A second signal ends the process at once, like kill -9: the next start has to do more.
 """
 

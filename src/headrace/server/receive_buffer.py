@@ -1,8 +1,8 @@
 """The receive buffer of a frame that arrives in pieces, as large as the frame says it is.
 
-The system gives memory page by page when it is written to, so that a length that lies costs nothing but
-addresses, and nothing is copied while a frame grows. Nor is all of it taken away in one go: to give 80 MB
-back takes the system some milliseconds.
+The system allocates a page of memory when it is first written to, so a wrong length costs address space and
+nothing else, and no byte is copied while a frame grows. The memory is also returned in parts: to return 80 MB
+at once takes the system some milliseconds.
 """
 
 import mmap

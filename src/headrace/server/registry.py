@@ -1,12 +1,12 @@
-"""The built-in schema registry: what its machine decides is written to `_schemas`, and read back from there.
+"""The built-in schema registry: its machine's decisions are written to `_schemas`, and read back from there.
 
-The log is the registry. Before anything is answered, what the log has and the machine has not seen yet is
-replayed, from whichever broker leads the topic: so every broker of a cluster has a registry, a registry of
-Confluent's may write to the same topic, and a restart is nothing special. A decision is appended only if the
-log still ends where it was decided (AppendAt): otherwise it is made again.
+The topic is the only state. Before every answer the registry replays what is new in the log, from whichever
+broker leads the topic. So every broker of a cluster has a registry, Confluent's registry may write to the
+same topic, and a restart needs no special code. A decision is appended only if the log still ends where the
+decision was made (AppendAt); otherwise the decision is made again.
 
-Requests that bring a schema, or want one in another form, are decided in a child process (schema_worker.py),
-one after the other; all others are answered meanwhile.
+A child process (schema_worker.py) decides requests that contain a schema, or ask for one in another form, one
+after the other; all other requests are answered meanwhile.
 """
 
 import asyncio

@@ -1,6 +1,4 @@
-"""`python -m headrace.simulator`: runs many seeds, or repeats one. The exit code is 1 if one of them
-fails.
-"""
+"""`python -m headrace.simulator`: runs many seeds, or repeats one. The exit code is 1 if a run fails."""
 
 import argparse
 import os
@@ -17,29 +15,29 @@ SEEDS_PER_LINE = 50
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace.simulator", description=__doc__)
+    parser.add_argument("--seed", type=int, help="run this one seed, and print the events before a failure")
+    parser.add_argument("--seeds", default="1000", help="a count, or a range such as 500..599")
     parser.add_argument(
-        "--seed", type=int, help="play this one seed, and print what happened before a failure"
+        "--seconds", type=float, default=DEFAULT.seconds, help="simulated seconds with faults in each run"
     )
-    parser.add_argument("--seeds", default="1000", help="a count, or a range as in 500..599")
-    parser.add_argument("--seconds", type=float, default=DEFAULT.seconds, help="of trouble in each run")
     parser.add_argument(
         "--play",
         choices=[*ALL_PLAYS, "all"],
         default="all",
-        help="what is played; all plays of one node by default",
+        help="the scenario; by default all scenarios of one node, one after the other",
     )
     parser.add_argument(
         "--profile",
         choices=list(PROFILES),
-        help="faults of a cluster, in place of those that the number of a seed chooses",
+        help="fault profile of a cluster, for all seeds; by default the number of the seed chooses it",
     )
     parser.add_argument(
-        "--jobs", type=_count, default=os.cpu_count() or 1, help="processes; as many as cores by default"
+        "--jobs", type=_count, default=os.cpu_count() or 1, help="processes; by default one per core"
     )
     parser.add_argument(
         "--keep-going",
         action="store_true",
-        help="play all seeds; print the first failure of each judge in full, and a few lines of the others",
+        help="continue after a failure; print the first failure of each judge in full, others briefly",
     )
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:

@@ -1,8 +1,8 @@
 """Faults of a simulated cluster: processes that die, stop or stand still, links that fail, clocks and disks.
 
-Each fault lasts for a while and ends by itself. The loss of a host's memory is limited to one host at a time:
-with it another may be lost only when all replicas are in sync again, because two copies of a record that were
-only in memory are gone together otherwise, as in Kafka. With flush.messages=1 there is no such limit.
+Each fault lasts for a while and ends by itself. One host at a time may lose its memory. Another one may lose
+it when all replicas are in sync again: if two hosts lose a record that was only in their memory, the record
+is gone, as in Kafka. With flush.messages=1 there is no such limit.
 """
 
 from collections.abc import Callable, Sequence

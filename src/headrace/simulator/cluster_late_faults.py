@@ -1,8 +1,8 @@
-"""Faults of a cluster in which something old arrives late: a leader goes on that was deposed while clients
-wait for it, an answer of such a leader is read from a file that was written again since, and a request of a
-broker's former run arrives after the next run has begun.
+"""Faults of a cluster in which something old arrives late.
 
-Each is a short script for one partition, because the parts hardly ever come together by chance.
+There are three: a leader that was replaced continues while clients wait for it; an answer of such a leader is
+read from a file that was written again since; a request of a broker's former run arrives after the next run
+has begun. Each is a short script for one partition, because its steps hardly ever come together by chance.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
-"""Job queues of one simulated process: each job runs some time after it was ordered, and its result is told
-some time after it has run.
+"""Job queues of one simulated process.
 
-Jobs of one queue follow each other. How long they take is the host's to say: all of them may be slow, or
-those of one queue alone.
+A job runs some time after the node ordered it, and the node gets its result some time after it has run. Jobs
+of one queue run one after the other. The host chooses the delays: all jobs may be slow, or those of one
+queue.
 """
 
 from collections import deque

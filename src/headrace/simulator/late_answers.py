@@ -1,7 +1,7 @@
 """Answers to other nodes that are read from their files late, or wrongly.
 
-An answer names ranges of files, which are read when the socket takes them. Until then a log may have been
-cut and have other records there.
+An answer refers to ranges of files, which are read when the socket has space. Until then the log may have
+been truncated and have other records there.
 """
 
 from collections import deque

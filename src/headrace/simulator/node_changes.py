@@ -1,6 +1,6 @@
-"""What has changed in a node since the judges looked at it.
+"""What has changed in a node since the judges last looked at it.
 
-After most calls of a node nothing has that they look at: judges that look at changes alone see as much as if
+Most calls of a node change nothing that the judges check. Judges that look only at changes find as much as if
 they looked at everything, in a tenth of the time.
 """
 

@@ -1,5 +1,5 @@
-"""A combined fault: an end marker cannot be written for lack of space, the coordinator is rebuilt from its
-log, and then there is space again.
+"""A combined fault: an end marker cannot be written because the disk is full, the coordinator is rebuilt from
+its log, and then there is space again.
 
 By then two coordinators have ordered the same marker, and the producer may have begun its next transaction.
 Independent random faults hardly ever combine in this way.

@@ -1,11 +1,11 @@
 """Snapshot files of producer state: a restart replays only the log after the newest one.
 
-    0 version i16 = 1 · 2 crc u32 of all that follows · 6 number of entries i32 · then per producer
+    0 version i16 = 1 · 2 crc u32 of all that follows · 6 number of entries i32 · then per entry
     0 producer id i64 · 8 epoch i16 · 10 last sequence i32 · 14 last offset i64 · 22 offset delta i32
     26 timestamp i64 · 34 coordinator epoch i32 · 38 first offset of the open transaction i64 (-1: none)
 
-Only the last batch of a producer is kept, as in Kafka. A damaged file is found by its checksum, and an
-older one is taken instead.
+A producer has an entry for each of its last batches, up to five, oldest first; Kafka writes the last batch
+only. A damaged file is recognised by its checksum, and an older one is used instead.
 """
 
 from collections.abc import Iterable

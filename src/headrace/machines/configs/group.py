@@ -1,8 +1,8 @@
 """Settings of a group: the checks of its overrides, within the bounds that the broker sets.
 
-The broker's key for `consumer.session.timeout.ms` is `group.consumer.session.timeout.ms`, and its bounds are
-`group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms`; so for all, where they
-exist.
+The broker's key for `consumer.session.timeout.ms` is `group.consumer.session.timeout.ms`. Its bounds are
+`group.consumer.min.session.timeout.ms` and `group.consumer.max.session.timeout.ms`. The names of other keys
+follow the same rule; not all keys have bounds.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Decisions about a group that are undone if they have records, for the time when nothing can be written.
 
-Of a decision that is undone, one thing stays: the time that its member has gained. A member that has shown
-that it is alive has its session extended. One that has done what it was told to do (it has given partitions
-up, or joined again) is not expected to have done it before that session ends. Both would otherwise be removed
-as soon as records can be written again, although they had never stopped asking.
+One effect of an undone decision stays: its member gets more time. A member that has shown that it is alive
+has its session extended. A member that has done what was asked (it gave partitions up, or joined again) need
+not repeat it before that session ends. Otherwise both would be removed as soon as records can be written
+again, although they had sent requests all the time.
 """
 
 from __future__ import annotations

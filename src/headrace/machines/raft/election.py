@@ -1,4 +1,4 @@
-"""The roles in which a voter has no leader, or doubts it: unattached, prospective, candidate, resigned.
+"""The roles of a voter that has no leader, or may have lost it: unattached, prospective, candidate, resigned.
 
 A prospective voter asks whether it would win (pre-vote, KIP-996): the question changes no epoch, so a voter
 that was cut off disturbs nobody when it comes back. A candidate has raised its epoch and voted for itself.

@@ -1,8 +1,9 @@
-"""Records of sinks: what a change of one writes, and what a record changes.
+"""Records of sinks: which records a change writes, and how a record changes a sink.
 
-A sink has a record of its own, and one for each of its producers, with an attempt or without. A change writes
-those that differ, together in one batch, so that a batch of a thousand tasks costs some records for each. The
-cleaner keeps the newest of each key; a producer's record may then stand before the sink's.
+A sink has a record of its own, and one for each of its producers: those with an attempt, and spare ones. A
+change writes the records that differ, together in one batch. So a batch of a thousand tasks writes a few
+records for each task. Compaction keeps the newest record of each key; after it, a producer's record may stand
+before the record of its sink.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Requests of coordinators to other brokers, gathered: one request has all that one broker is to be asked.
+"""Requests of coordinators to other brokers: questions to the same broker share one request.
 
-What comes up in one call of the node leaves together at its end. While several requests to a broker are under
-way, what comes up for it waits for the answer to one of them.
+The questions of one call of the node are sent together at its end. While several requests to a broker are
+under way, new questions to it wait for one of the answers.
 """
 
 from collections.abc import Callable

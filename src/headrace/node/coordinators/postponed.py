@@ -1,7 +1,7 @@
-"""Changes of a coordinator that nobody waits for, and that could not be written: they are tried again.
+"""Changes of a coordinator that no client waits for, and that could not be written: they are repeated.
 
-Too few replicas are in sync. Nobody tells when there are enough again, so this is asked once in a while, for
-all of them together.
+They could not be written because too few replicas were in sync. No event says when there are enough again, so
+one timer repeats all of them.
 """
 
 from collections.abc import Callable, Hashable

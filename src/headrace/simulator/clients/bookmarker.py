@@ -1,7 +1,7 @@
-"""A reader who notes how far it has read a topic, and deletes the topic and makes another under its name.
+"""A client that commits offsets of a topic, deletes the topic, and creates another topic with the same name.
 
-It reads nothing: every offset that it commits is a number that it uses once, so that the number tells to
-which of the topics it belongs. It commits by the topic's id and asks by its name, as older clients do.
+It reads nothing. It commits every offset once, so that the offset says to which of the topics it belongs. It
+commits by the topic's id and asks by the topic's name, as older clients do.
 """
 
 from typing import Any

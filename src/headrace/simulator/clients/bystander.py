@@ -1,6 +1,6 @@
-"""A producer that only initializes its transactional ids, again and again, and never writes anything.
+"""A producer that initializes its transactional ids again and again, and never writes anything.
 
-It has a coordinator write while nobody else does: whatever happens to such a write happens to the
+So a coordinator writes while no other client uses it. What goes wrong with such a write also affects the
 transactions that the coordinator is about to end.
 """
 

@@ -1,8 +1,8 @@
-"""Admin client of a cluster: creates, grows, changes, describes and deletes topics of its own, and asks for
-elections, by whichever node answers.
+"""Admin client of a cluster: creates, changes, describes and deletes its own topics, and elects leaders.
 
-It sends one request after the other, and uses no name, number of partitions or value twice. So what it was
-told says what there must be in the end, although a request that was not answered may be carried out later.
+It sends its requests to whichever node answers, one after the other. It uses no name, number of partitions or
+value twice. So the answers say which topics and settings must exist at the end, although a request that was
+not answered may be carried out later.
 """
 
 from collections.abc import Callable, Generator

@@ -1,4 +1,4 @@
-"""Client that creates the topics of a cluster play, by whichever node answers."""
+"""Client that creates the topics of a cluster play, through whichever node answers."""
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import (

@@ -1,6 +1,4 @@
-"""Client that deletes the records before a random offset of a partition, mostly one inside a batch, by
-whichever node leads it.
-"""
+"""Client that deletes the records before a random offset of a partition, often one inside a batch."""
 
 from typing import Any
 

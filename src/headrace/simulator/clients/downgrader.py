@@ -1,4 +1,4 @@
-"""Client that sets the level of a cluster's feature, by whichever node answers."""
+"""Client that sets the level of a cluster's feature, through whichever node answers."""
 
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest

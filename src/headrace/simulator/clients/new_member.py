@@ -1,7 +1,7 @@
-"""A member of a group of the new protocol (KIP-848), with the same stories as one of a classic group.
+"""A member of a group of the new protocol (KIP-848), which does the same as a member of a classic group.
 
-It says with each heartbeat which epoch it is in. When it is told other partitions it first lets go of those
-that are no longer its own, then says so, and only then may anybody else have them.
+Each heartbeat says which epoch the member is in. When the member gets another assignment, it first stops
+using the partitions that it lost, then reports that. Only then may another member get them.
 """
 
 from typing import Any

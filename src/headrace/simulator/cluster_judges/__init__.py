@@ -1,6 +1,4 @@
-"""Judges of a simulated cluster: each looks at the node that was just called, and compares it with what it
-has seen of all nodes.
-"""
+"""Judges of a simulated cluster: each compares the node that was just called with the other nodes."""
 
 from headrace.simulator.cluster import ClusterJudge
 from headrace.simulator.cluster_judges.appended_batches_are_sound import AppendedBatchesAreSound

@@ -1,5 +1,5 @@
-"""What a node appends to a log is whole, not of a later epoch than the one it knows, and in the log's lineage
-under its own epoch. Each batch is looked at once, when it was appended.
+"""Every appended batch is complete, is in the lineage under its own epoch, and has no epoch that its node
+does not know yet. Each batch is checked once, when it was appended.
 """
 
 from headrace.node.node import Node

@@ -1,5 +1,5 @@
-"""A coordinator decides only where its partition is led, in the epoch in which it was loaded, and not before
-the high watermark has reached the start of that epoch.
+"""A coordinator decides only on the leader of its partition, in the epoch in which it was loaded, and not
+before the high watermark has reached the start of that epoch.
 """
 
 from headrace.node.node import Node

@@ -1,9 +1,9 @@
-"""Where DeleteRecords was acknowledged, no later leader begins before the offset that was told, if it was in
-sync then or has been since; and no log begins behind all offsets that somebody named.
+"""Deleted records stay deleted: no later leader's log begins before the acknowledged offset.
 
-A leader waits for the replicas that are alive. One that was not, and is elected before it has followed
-anybody again, brings back what it has, as in Kafka. An earlier leader that has not heard of the next one does
-not know what that has deleted.
+This holds for leaders that were in sync at the time of the answer or since then. The leader of that time
+waited for the replicas that were alive. A replica that was down, and is elected before it has followed
+another leader, brings its records back, as in Kafka. An earlier leader that does not know about the next one
+does not know what that one has deleted. And no log begins after all offsets that a client asked for.
 """
 
 from headrace.machines.replication.leader import PartitionLeader

@@ -1,6 +1,6 @@
-"""What a replica takes for flushed is on its disk: the loss of its host would leave all of it.
+"""Everything that a replica counts as flushed is on its disk, and would survive the loss of its host.
 
-With flush.messages=1 a replica promises nothing else to its leader, and a leader nothing else to its clients.
+With flush.messages=1 the promises of a replica to its leader, and of a leader to its clients, depend on this.
 """
 
 from headrace.node.node import Node

@@ -1,7 +1,7 @@
-"""A leader's high watermark is not past the end of any replica that is in sync or is being made so, and rises
-only while enough replicas are: what is acknowledged with acks=all is on all of them.
+"""A leader's high watermark is not past the end of any replica in its maximal ISR, and rises only while that
+ISR is large enough: what is acknowledged with acks=all is on all of them.
 
-The ends are those of the logs on the other nodes, as far as these run in the life that the leader counts.
+The judge compares the logs on the other nodes, if these run in the broker epoch that the leader counts.
 """
 
 from headrace.base.ids import BrokerId

@@ -1,6 +1,4 @@
-"""At the same committed offset the metadata are the same on all nodes, and the committed offset of a process
-never falls.
-"""
+"""Nodes with the same committed offset have the same metadata, and that offset never falls in a process."""
 
 from headrace.machines.metadata.snapshot import image_hash
 from headrace.node.node import Node

@@ -1,6 +1,4 @@
-"""An epoch has one leader: of the metadata quorum, and of each partition; and no node goes back to an earlier
-one.
-"""
+"""An epoch of the quorum, or of a partition, has one leader, and no node returns to an earlier epoch."""
 
 from headrace.node.node import Node
 from headrace.simulator.history import Violation

@@ -1,4 +1,4 @@
-"""No two brokers, and no two runs of one, have the same producer ids to give."""
+"""No two brokers, and no two runs of one broker, get the same producer ids to assign."""
 
 from headrace.node.node import Node
 from headrace.simulator.history import Violation

@@ -1,6 +1,7 @@
-"""Replicas whose logs end with the same record know the same of their producers, whatever has become of the
-log before: failover, a restart from a snapshot, truncation. A replica that begins behind the last record of a
-producer need not know it.
+"""Replicas whose logs end with the same record have the same producer state.
+
+This holds after failovers, restarts from a snapshot, and truncations. A replica whose log begins after the
+last record of a producer need not know that producer.
 """
 
 from headrace.node.node import Node

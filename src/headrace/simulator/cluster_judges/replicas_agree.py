@@ -1,6 +1,4 @@
-"""What lies below a high watermark is the same on all replicas, and stays so: the same offsets, epochs and
-checksums, whoever leads later.
-"""
+"""Below the high watermark all replicas have the same offsets, epochs and checksums, whoever leads later."""
 
 from headrace.node.node import Node
 from headrace.node.partition import Partition

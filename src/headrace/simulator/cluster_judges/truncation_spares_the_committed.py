@@ -1,4 +1,4 @@
-"""A replica that may be elected has everything that is committed, and never cuts it off."""
+"""A replica that may be elected has everything that is committed, and never truncates it."""
 
 from headrace.base.ids import TopicId
 from headrace.machines.metadata.image import ClusterImage

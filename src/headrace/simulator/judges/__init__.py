@@ -1,6 +1,4 @@
-"""Judges: each checks one promise. A judge gets every fact in order, and raises at the first that breaks
-it.
-"""
+"""Judges: each checks one promise. It gets every fact in order, and raises at the first that breaks it."""
 
 from headrace.simulator.history import Judge
 from headrace.simulator.judges.acked_after_fsync import AckedAfterFsync

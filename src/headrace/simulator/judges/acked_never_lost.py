@@ -1,6 +1,6 @@
-"""What was acknowledged is there in the end, at its offset, unless it was deleted on demand.
+"""An acknowledged record is there at the end, at its offset, unless a client asked for its deletion.
 
-The loss of a host excuses what had not been flushed, except where each record was promised an fsync.
+Records that were not flushed may be lost with their host, unless each record was promised an fsync.
 """
 
 from headrace.simulator.history import (

@@ -1,4 +1,4 @@
-"""An admin client of a cluster is told only errors that its request can have while nodes fail."""
+"""An admin client of a cluster gets only errors that its request can cause, also while nodes fail."""
 
 from headrace.simulator.history import AdminAnswered, Event, Violation
 

@@ -1,4 +1,4 @@
-"""What a group was told or acknowledged as committed, it is told again, or something further on."""
+"""A group's committed offset never falls below one that was acknowledged or returned before."""
 
 from headrace.simulator.history import CommittedOffsetTold, Event, OffsetCommitted, PartitionKey, Violation
 

@@ -1,4 +1,4 @@
-"""A coordinator made from the log equals the one that wrote it."""
+"""A coordinator that is rebuilt from the log equals the one that wrote the log."""
 
 from headrace.simulator.history import CoordinatorCompared, Event, Violation
 

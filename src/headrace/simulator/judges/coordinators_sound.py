@@ -1,4 +1,4 @@
-"""A coordinator's counts, indexes and timers are what its members and transactions say, after every call."""
+"""After every call, a coordinator's counts, indexes and timers agree with its members and transactions."""
 
 from headrace.simulator.history import Event, InvariantBroken, Violation
 

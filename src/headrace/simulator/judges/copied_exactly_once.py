@@ -1,4 +1,5 @@
-"""In the end every original has one copy, and nothing else was copied; at no time is one seen twice."""
+"""At the end every record has one copy and nothing else was copied; at no time does a reader see two copies.
+"""
 
 from collections import Counter
 

@@ -1,6 +1,7 @@
 """A producer reports the result of each record that it accepted, and reports it once.
 
-That it tells at all is demanded when all has healed; who dies first owes nothing.
+At the end of a run, when all faults have ended, every result must be reported. A producer that was killed
+need not report anything.
 """
 
 from headrace.simulator.history import BatchSent, DeliverySettled, Event, Violation

@@ -1,8 +1,7 @@
-"""The log start only rises, and only where somebody asked for it: DeleteRecords, or retention on that
-topic.
+"""The log start only rises, and only because of DeleteRecords or of retention on that topic.
 
-What retention took may come back with the loss of a host; what was deleted on request never does, unless
-nothing of the partition had ever been flushed, so that it begins again.
+After the loss of a host, records that retention deleted may come back. Records that were deleted on request
+do not, with one exception: nothing of the partition had ever been flushed, so that it begins again.
 """
 
 from headrace.simulator.history import (

@@ -1,7 +1,7 @@
-"""A commit that was sent when its partition had been given to another member is not accepted.
+"""A commit is refused if it was sent after its partition had been assigned to another member.
 
-Members commit only what they believe to be theirs, and nobody is given a partition before the member that
-had it has let go of it or was put out of the group: whoever still commits it is a zombie.
+Members commit only partitions that they believe to own. A partition is assigned to another member only when
+its owner has given it up or was removed from the group. So a member that still commits it is a zombie.
 """
 
 from headrace.simulator.history import Assigned, CommitAccepted, CommitAsked, Event, PartitionKey, Violation

@@ -1,7 +1,8 @@
-"""Which batches must be fsynced before their answer, while flush.messages changes; shared by several judges.
+"""Which batches must be fsynced before they are acknowledged, while flush.messages changes.
 
-With flush.messages=1 every batch must. That holds for a batch that was sent after this setting was
-acknowledged, and was itself acknowledged before somebody asked for another value.
+With flush.messages=1 every batch must be. This holds for a batch that was sent after the setting had been
+acknowledged, and that was acknowledged before a client asked for another value. Several judges use this
+module.
 """
 
 from headrace.simulator.history import (

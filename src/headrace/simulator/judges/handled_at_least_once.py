@@ -1,4 +1,4 @@
-"""What a group has committed its users are done with, and in the end they are done with everything."""
+"""Members of a group have handled every record below its committed offset, and at the end all records."""
 
 from headrace.simulator.history import (
     ContentsKnown,

@@ -1,6 +1,6 @@
-"""Without followers, the high watermark is at the end of what the log may acknowledge, after each job.
+"""On a single node the high watermark is at the end of what the log may acknowledge, after each job.
 
-If it stays behind until the next append, clients wait for acknowledgements and records that are due.
+If it stayed behind until the next append, clients would wait for acknowledgements and records that are due.
 """
 
 from headrace.simulator.history import Event, HighWatermarkLags, Violation

@@ -1,7 +1,6 @@
-"""No client is shown a high watermark below one that was shown before.
+"""No client sees a high watermark below one that a client saw before.
 
-Only the loss of a host may take it back, to what was flushed, and not where each record was promised an
-fsync.
+Only the loss of a host may lower it, to what was flushed, and not if each record was promised an fsync.
 """
 
 from headrace.simulator.history import Event, Fetched, NodeStopped, OffsetTold, PartitionKey, Violation

@@ -1,6 +1,6 @@
-"""The latest offset that is told lies behind every record that was acknowledged with acks=all before.
+"""The latest offset that a client gets is past every record that was acknowledged with acks=all before.
 
-The loss of a host excuses what had not been flushed, except where each record was promised an fsync.
+Records that were not flushed may be lost with their host, unless each record was promised an fsync.
 """
 
 from headrace.simulator.history import (

@@ -1,4 +1,4 @@
-"""No client of ours holds more than its settings allow, nor does it spin."""
+"""None of our clients uses more memory than its settings allow, or loops without progress."""
 
 from headrace.simulator.history import Event, MemoryHeld, SpunIdle, Violation
 

@@ -1,4 +1,4 @@
-"""Topics and settings that were acknowledged are told to whoever asks afterwards, over all restarts."""
+"""Acknowledged topics and settings are returned to every client that asks later, also after restarts."""
 
 from headrace.simulator.history import (
     ConfigAsked,

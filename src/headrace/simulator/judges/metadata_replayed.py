@@ -1,7 +1,7 @@
-"""A replay of the metadata log gives what the last run had decided; and no producer id is given twice.
+"""A replay of the metadata log gives what the last run had decided, and no producer id is assigned twice.
 
-Asked after a clean stop, when all that was decided is durable. What was acknowledged before another kind of
-end is the question of `metadata_remembered`.
+This is checked after a clean stop, when all decisions are durable. `metadata_remembered` checks what was
+acknowledged before other kinds of stops.
 """
 
 from headrace.simulator.history import Event, NodeStarted, NodeStopped, ProducerIdGiven, Violation

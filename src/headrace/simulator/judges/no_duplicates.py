@@ -1,4 +1,4 @@
-"""With idempotence one value has one offset in its partition."""
+"""With idempotence, a value has one offset in its partition."""
 
 from headrace.simulator.history import (
     BatchAcked,

@@ -1,4 +1,4 @@
-"""read_committed consumers see nothing of a transaction before its producer has asked for its commit."""
+"""read_committed consumers see no record of a transaction before its producer has asked for the commit."""
 
 from headrace.simulator.history import (
     CommitOfTransactionAsked,

@@ -1,7 +1,6 @@
-"""(partition, offset) has one value for ever, whoever asks and whenever.
+"""An offset of a partition has the same value for every reader at all times.
 
-A lost host may forget what was not flushed; those offsets may then be given to others, unless an fsync
-was promised.
+After the loss of a host, offsets that were not flushed may get other values, unless an fsync was promised.
 """
 
 from headrace.simulator.history import BatchAcked, Event, Fetched, NodeStopped, PartitionKey, Violation

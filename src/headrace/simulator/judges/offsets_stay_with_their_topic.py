@@ -1,4 +1,4 @@
-"""What was committed for a topic is never told as committed for another one that has its name."""
+"""An offset that was committed for a topic is never returned for another topic with the same name."""
 
 from headrace.simulator.history import CommittedOffsetTold, Event, OffsetNoted, PartitionKey, Violation
 

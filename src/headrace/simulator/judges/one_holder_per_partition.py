@@ -1,4 +1,5 @@
-"""In a group of the consumer protocol nobody holds a partition that another has not yet given up."""
+"""In a group of the consumer protocol, no member holds a partition that another member has not given up yet.
+"""
 
 from headrace.simulator.history import Event, PartitionsHeld, Violation
 

@@ -1,7 +1,7 @@
 """In one generation of a group a partition belongs to one member.
 
-A group that may have changed its protocol is left to other judges: an empty one that does so counts from the
-beginning.
+Other judges check groups that may have changed their protocol: an empty group that does so counts its
+generations from the beginning.
 """
 
 from headrace.simulator.history import Assigned, Event, JoinAsked, PartitionKey, Violation

@@ -1,7 +1,7 @@
-"""The last stable offset does not pass the records of a transaction before its producer has asked for the
-end.
+"""The last stable offset does not pass records of a transaction before its producer has asked for the end.
 
-Only transactions that were ended by their own producer count: one that took too long is aborted without it.
+This is checked for transactions that their own producer ended. A transaction that took too long is aborted
+without a request.
 """
 
 from headrace.simulator.history import EndAsked, Event, TransactionEnded, Violation

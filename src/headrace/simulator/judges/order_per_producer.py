@@ -1,9 +1,9 @@
-"""What a producer sends to a partition lies there in the order of sending, and nothing is missing in
-between that makes the node refuse the rest.
+"""The records of a producer are in their partition in the order of sending, without gaps.
 
-Values carry the producer's name and identity, and a number that rises. A producer without idempotence may
-repeat itself, so of it only first appearances count, in partitions that still have all their records:
-elsewhere the first appearance of a record may be gone, and a repetition is left.
+A gap would make the node refuse the following batches. Values contain the producer's name and identity, and a
+number that rises. A producer without idempotence may write duplicates, so only the first copy of each of its
+records counts, and only in partitions that still have all their records: elsewhere the first copy may be
+gone.
 """
 
 from headrace.simulator.history import (

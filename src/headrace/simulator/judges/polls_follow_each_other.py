@@ -1,6 +1,6 @@
-"""Within an assignment a consumer neither skips nor goes back; nor does a group skip from one to the next.
+"""A consumer neither skips records nor goes back within an assignment, nor does its group between two.
 
-An assignment begins where the group has committed, which is never beyond what one of its members has polled.
+An assignment begins at the committed offset, which is never beyond what a member of the group has polled.
 """
 
 from headrace.simulator.history import Event, PartitionKey, Polled, Violation

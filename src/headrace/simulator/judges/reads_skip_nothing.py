@@ -1,8 +1,8 @@
-"""A consumer shows from its position on all that there is to show: nothing is skipped, doubled or invented.
+"""A consumer returns all records from its position on: it skips, repeats and invents nothing.
 
-Within a stretch offsets rise, and each call goes on where the last one ended. Whether something lies between
-is known when all is over. Where somebody deletes records, a consumer begins again where the log begins: such
-partitions are left to other judges.
+From one seek or assignment to the next, offsets rise, and each call continues where the last one ended. At
+the end of the run the judge knows whether there were records in between. It leaves out partitions from which
+a client deletes records: there a consumer continues at the start of the log.
 """
 
 from headrace.simulator.history import ContentsKnown, DeletionAsked, Event, PartitionKey, Shown, Violation

@@ -1,4 +1,4 @@
-"""The node refuses a forbidden request every time, whatever it remembers of the connection."""
+"""The node refuses a forbidden request every time, whatever it has stored about the connection."""
 
 from headrace.protocol.errors import ErrorCode
 from headrace.simulator.history import Event, ForgeryAnswered, Violation

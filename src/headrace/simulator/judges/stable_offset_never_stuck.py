@@ -1,4 +1,5 @@
-"""When all transactions are over or out of time, read_committed consumers may see all that others see."""
+"""When all transactions have ended or timed out, read_committed consumers can see everything that others see.
+"""
 
 from headrace.simulator.history import AtRest, Event, Violation
 

@@ -1,4 +1,4 @@
-"""A transaction is seen whole or not at all: committed ones in full in the end, aborted ones never."""
+"""All records of a committed transaction become visible, and none of an aborted one."""
 
 from headrace.simulator.history import (
     CommittedRead,

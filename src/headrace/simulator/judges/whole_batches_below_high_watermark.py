@@ -1,7 +1,8 @@
-"""A fetch gives whole batches that follow each other, the first of which holds the offset asked for (or
-begins at the log start behind it), and nothing at or beyond the high watermark it names.
+"""A fetch returns whole batches in order, the first of which contains the requested offset, and none at or
+beyond the high watermark of the answer. If the log starts after the offset, the first batch is the first of
+the log.
 
-Where a topic is compacted, records are missing that a producer without idempotence sent again later.
+In a compacted topic, records may be missing that a producer without idempotence sent again later.
 """
 
 from headrace.simulator.history import ConfigAsked, Event, Fetched, TopicCreated, Violation

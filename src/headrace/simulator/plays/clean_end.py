@@ -1,8 +1,8 @@
 """The end of a run of a cluster: all nodes stop at the same moment, each cleanly, and start again.
 
-What a fault has left waiting for ever inside a node, such as a flush that counts as under way, shows here.
-Nobody is left to hand over to, and the others vanish in the middle of it. After the start everything that was
-committed must be there.
+This shows what a fault has left waiting for ever inside a node, such as a flush that counts as under way. No
+node is left to take over, and the others disappear meanwhile. After the start everything that was committed
+must be there.
 """
 
 from headrace.simulator.cluster import Cluster

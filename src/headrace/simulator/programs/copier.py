@@ -1,7 +1,7 @@
-"""Reads one topic in a group and writes each value into another, in transactions of our own producer.
+"""Program that reads one topic in a group and writes each value to another topic, in transactions.
 
-What goes wrong is done again from what the group has committed; when the producer is of no more use, the
-program ends, and another one takes over its transactional id.
+After an error it continues from the offsets that the group has committed. When its producer cannot be used
+any more, the program ends, and another one takes over its transactional id.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A producer of ours in a simulated program: all of it but the waiting."""
+"""Producer of a simulated program: our own producer without the calls that block."""
 
 from collections.abc import Generator
 from typing import Any

@@ -1,3 +1,5 @@
-"""The machines of the metadata quorum without a node around them: a network that loses, delays, repeats and
-reorders, disks that forget what was not synced, and judges that look at every step.
+"""The machines of the metadata quorum without a node around them.
+
+The network loses, delays, repeats and reorders messages, disks forget what was not synced, and judges check
+every step.
 """
