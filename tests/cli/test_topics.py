@@ -31,10 +31,18 @@ def test_the_life_of_a_topic(headrace: Any) -> None:
         (2, 0, 0),
     ]
 
-    headrace("topic", "alter", "life", "-p", "5", "-c", "max.message.bytes=2000", "--unset", "retention.ms")
+    grown = headrace(
+        "topic", "alter", "life", "-p", "5", "-c", "max.message.bytes=2000", "--unset", "retention.ms"
+    )
+    assert grown.lines == ["altered life"]
+    assert grown.err.startswith("Warning: life had 3 partitions and now has 5: new records with a key may go")
+    assert headrace("topic", "alter", "life", "-c", "max.message.bytes=2000").err == ""
     (altered,) = headrace("topic", "describe", "life", "--json").json
     assert len(altered["partitions"]) == 5
     assert altered["config"] == {"max.message.bytes": "2000"}
+
+    grown = headrace("topic", "alter", "life", "-p", "6", "--json")
+    assert json.loads(grown.err)["warning"].startswith("life had 5 partitions and now has 6: ")
 
     assert headrace("topic", "delete", "life", "--yes").lines == ["deleted life"]
     assert "life" not in headrace("topic", "list").lines

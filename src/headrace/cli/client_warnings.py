@@ -1,4 +1,4 @@
-"""Warnings that the client logs while a command runs: one line each on stderr, JSON with --json.
+"""Warnings of a command, and those that the client logs meanwhile: a line each on stderr, JSON with --json.
 
 `logging` is loaded here and nowhere else in the command: `headrace serve` and `headrace up` do not wait for
 it.
@@ -12,6 +12,12 @@ from contextlib import contextmanager
 import click
 
 EARLY_S = 20.0  # commands that do not end by themselves have ended with an error by then
+
+
+def warn(text: str, *, as_json: bool) -> None:
+    """Prints a warning. Unlike a hint, it also appears when stderr is not a terminal."""
+    shown = json.dumps({"warning": text}, ensure_ascii=False) if as_json else f"Warning: {text}"
+    click.echo(shown, err=True)
 
 
 @contextmanager
@@ -33,9 +39,7 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self._as_json and _is_early_outage_warning(record):
             return
-        text = record.getMessage()
-        shown = json.dumps({"warning": text}, ensure_ascii=False) if self._as_json else f"Warning: {text}"
-        click.echo(shown, err=True)
+        warn(record.getMessage(), as_json=self._as_json)
 
 
 def _is_early_outage_warning(record: logging.LogRecord) -> bool:

@@ -6,6 +6,7 @@ import click
 
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
+from headrace.cli.client_warnings import warn
 from headrace.cli.completers import topic_keys, topic_settings
 from headrace.cli.completers import topics as complete_topics
 from headrace.cli.options import SETTING
@@ -239,17 +240,28 @@ def alter(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Add partitions to a topic, or change its settings."""
+    """Add partitions to a topic, or change its settings.
+
+    After partitions were added, new records with a key may go to another partition than the earlier records
+    with that key. The number of partitions cannot be reduced.
+    """
     if partitions is None and not configs and not unset:
         raise click.UsageError("Nothing to alter: give --partitions, --config or --unset.")
     changes: dict[str, str | None] = {**dict(configs), **dict.fromkeys(unset)}
     with administer(bootstrap, timeout) as admin:
-        describe_topic(admin, name)  # before anything is changed: the topic may not exist
+        before = describe_topic(admin, name)  # first: the topic may not exist
         if changes:
             admin.alter_config(Resource.topic(name), changes)
         if partitions is not None:
             admin.create_partitions({name: partitions})
         topic = admin.describe_topic(name)
+    if len(topic.partitions) > len(before.partitions):
+        warn(
+            f"{name} had {count_text(len(before.partitions), 'partition')} and now has "
+            f"{len(topic.partitions)}: new records with a key may go to another partition than the earlier "
+            "records with that key.",
+            as_json=as_json,
+        )
     if as_json:
         print_json(_summary(topic))
     else:
