@@ -1,5 +1,4 @@
-"""Replies to requests that change metadata: they wait until the change is committed and applied by brokers.
-"""
+"""Replies to requests that change metadata: they wait until the change is committed and brokers know it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

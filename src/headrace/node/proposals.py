@@ -1,5 +1,4 @@
-"""Proposals to the metadata log whose reply has several items: if the append fails, each item gets the error.
-"""
+"""Proposals to the metadata log with a reply of several items: if the append fails, each gets the error."""
 
 from typing import Any, Protocol, TypeVar
 

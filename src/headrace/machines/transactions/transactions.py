@@ -25,8 +25,8 @@ from headrace.machines.transactions.initialization import (
     refusal,
 )
 from headrace.machines.transactions.listing import Filters
-from headrace.machines.transactions.move import records_of
 from headrace.machines.transactions.settings import TransactionSettings
+from headrace.machines.transactions.state_record import records_of
 from headrace.machines.transactions.timeouts import Timeouts
 from headrace.machines.transactions.transaction import (
     NO_EPOCH,

@@ -7,7 +7,7 @@ only to verify (KIP-890).
 from typing import Any
 
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.combined_replies import when_all_committed
 from headrace.node.coordinators.groups import ImageTopics
 from headrace.node.coordinators.permits import Permits, key_of
 from headrace.node.coordinators.shard import Shard

@@ -3,7 +3,7 @@
 from typing import Any
 
 from headrace.node.authorization import Operation
-from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.combined_replies import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.machines.groups.describe import DescribedClassicGroup
 from headrace.node.authorization import Operation, Resource, operations_bits
-from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.combined_replies import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request

@@ -4,7 +4,7 @@ from typing import Any
 
 from headrace.machines.groups import group as groups
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
-from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.combined_replies import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request

@@ -4,7 +4,7 @@ from typing import Any
 
 from headrace.machines.sinks.sink import Sink
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.combined_replies import when_all_committed
 from headrace.node.coordinators.shard import Shard
 from headrace.node.coordinators.sinks import SinkCoordinator
 from headrace.node.routes import Request

@@ -7,7 +7,7 @@ from typing import Any
 from headrace.machines.transactions.listing import Filters, InvalidPattern
 from headrace.machines.transactions.transaction import Transaction
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.combined_replies import when_all_committed
 from headrace.node.coordinators.shard import Shard
 from headrace.node.coordinators.transactions import TransactionCoordinator
 from headrace.node.routes import Request

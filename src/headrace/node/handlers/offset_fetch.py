@@ -6,7 +6,7 @@ from typing import Any
 
 from headrace.machines.groups.commits import FetchedTopic, TopicPartitions
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.coordinators.gathered import when_all_committed
+from headrace.node.coordinators.combined_replies import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
 from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request

@@ -1,5 +1,4 @@
-"""At the end every record has one copy and nothing else was copied; at no time does a reader see two copies.
-"""
+"""At the end every record has one copy and nothing else was copied; no reader ever sees two copies."""
 
 from collections import Counter
 

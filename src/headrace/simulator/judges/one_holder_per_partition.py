@@ -1,5 +1,4 @@
-"""In a group of the consumer protocol, no member holds a partition that another member has not given up yet.
-"""
+"""In a group of the consumer protocol, no member holds a partition that another has not given up yet."""
 
 from headrace.simulator.history import Event, PartitionsHeld, Violation
 

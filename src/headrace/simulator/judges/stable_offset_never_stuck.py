@@ -1,5 +1,4 @@
-"""When all transactions have ended or timed out, read_committed consumers can see everything that others see.
-"""
+"""When all transactions have ended or timed out, read_committed consumers can see what all others see."""
 
 from headrace.simulator.history import AtRest, Event, Violation
 

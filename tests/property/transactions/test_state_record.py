@@ -1,11 +1,11 @@
-"""The record of a move is what the general codec writes, and says all of the state."""
+"""The record of a state is what the general codec writes, and contains the whole state."""
 
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.machines.transactions.move import Move
+from headrace.machines.transactions.state_record import StateRecord
 from headrace.machines.transactions.transaction import State, Transaction, recorded
 from headrace.protocol.coordinator_records import TRANSACTION_RECORDS, changes, decode, encode, encode_batch
 from headrace.records.batch import read_header
@@ -39,7 +39,7 @@ places = st.frozensets(st.tuples(names, st.integers(-(2**31), 2**31 - 1)), max_s
 def test_the_record_of_a_move(transaction: Transaction, wall_ms: int) -> None:
     if transaction.state is State.EMPTY:
         transaction = transaction._replace(partitions=frozenset())
-    records: Any = Move(transaction)
+    records: Any = StateRecord(transaction)
     assert len(records) == 1
     batch = encode_batch(records, wall_ms)
     assert batch == build_batch([(wall_ms, *encode(transaction.record()), ())])

@@ -1,7 +1,7 @@
-"""Move: the record of a transaction's new state, written three times for each transaction.
+"""The record of a transaction's new state, which is written three times for each transaction.
 
-It is encoded from the state itself, and replayed as the state itself: the objects of the general codec would
-take longer than everything else that is decided. A property test compares both.
+It is encoded from the state itself, and replayed as the state itself: to build the objects of the general
+codec would take longer than the whole decision. A property test compares both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ID_TAG = Struct(">BBq").pack  # tag, size, producer id
 _VERSION_TAG = Struct(">BBh").pack
 
 
-class Move(CompactRecords):
+class StateRecord(CompactRecords):
     __slots__ = ("_transaction",)
 
     def __init__(self, transaction: Transaction) -> None:
@@ -43,7 +43,7 @@ class Move(CompactRecords):
 
 def records_of(transaction: Transaction) -> list[Record]:
     """What a decision appends when the transaction has moved to this state."""
-    return cast(list[Record], Move(transaction))
+    return cast(list[Record], StateRecord(transaction))
 
 
 def encode(transaction: Transaction) -> tuple[bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Replies that several shards have a part in: of listings, descriptions, and requests with many groups."""
+"""Replies to which several shards contribute: lists, descriptions, and requests about many groups."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -17,14 +17,14 @@ def when_all_committed(
     reply: Any,
     refused: Callable[[ErrorCode], Any],
 ) -> Any:
-    """A reply that several shards had a part in: at once when each has committed what it had replayed, and
+    """A reply to which several shards contribute: at once if each has committed what it had replayed, and
     otherwise when it has.
     """
     uncommitted = [shard for shard in shards if not shard.is_committed]
-    return Gathered(waiting, request, uncommitted, reply, refused) if uncommitted else reply
+    return CombinedReply(waiting, request, uncommitted, reply, refused) if uncommitted else reply
 
 
-class Gathered(Parked):
+class CombinedReply(Parked):
     __slots__ = ("_refused", "_reply", "_uncommitted", "_until")
 
     def __init__(
