@@ -75,7 +75,7 @@ class CoordinatorMachine(Protocol):
         ...
 
     def loaded(self, now: Now, /) -> Decision:
-        """All of the log was replayed: what was under way is taken up again."""
+        """The whole log was replayed: work that was under way continues."""
         ...
 
     def deadline(self) -> Instant | None:
@@ -100,16 +100,16 @@ class CoordinatorMachine(Protocol):
         ...
 
     def state(self) -> Any:
-        """All that the log knows, to compare with another machine's."""
+        """Everything that the log describes, for comparisons with another machine."""
         ...
 
     def check(self) -> None:
-        """Raises where an invariant does not hold; tests and the simulator call it."""
+        """Raises if an invariant does not hold; tests and the simulator call it."""
         ...
 
 
 class Caller(NamedTuple):
-    """Who asks, as far as a coordinator remembers it."""
+    """The client that asks, as far as a coordinator stores it."""
 
     client_id: str
     client_host: str  # as Kafka writes it: "/127.0.0.1"
@@ -127,10 +127,10 @@ class Topics(Protocol):
     def name_of(self, topic_id: bytes, /) -> str | None: ...
 
     def names(self) -> list[str]:
-        """Of all topics, sorted."""
+        """The names of all topics, sorted."""
         ...
 
     @property
     def version(self) -> int:
-        """Rises whenever a topic comes, goes or grows."""
+        """Rises when a topic is created or deleted, or gets more partitions."""
         ...

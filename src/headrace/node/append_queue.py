@@ -50,11 +50,11 @@ class Permit(Protocol):
     """A check before a batch is appended, which is repeated whenever the batch had to wait."""
 
     def ask(self, now: Now, /) -> "Commit | None":
-        """None: append it now. A commit: ask again after it. Refused: never."""
+        """None: append the batch now. A commit: ask again after it. Raises Refused: do not append it."""
         ...
 
     def drop(self) -> None:
-        """Nobody will ask again."""
+        """The batch was appended or refused: nobody will ask again."""
         ...
 
 
@@ -115,8 +115,8 @@ class HeldBatch(Waitable):
 
 
 class HeldBatches:
-    """How many batches wait in front of all logs of the node, and how much memory they may take. One that was
-    withdrawn or refused takes memory until its checks have ended.
+    """How many batches wait in all append queues of the node, and how much memory they may use. A batch that
+    was withdrawn or refused uses memory until its checks have ended.
     """
 
     __slots__ = ("bytes", "count", "undecided")
@@ -233,7 +233,7 @@ class AppendQueue:
         self._partition.set_has_queue(False)
 
     def expired(self, now: Now) -> None:
-        """Others had their turn."""
+        """The pause is over."""
         self._is_pausing = False
         self._let_through(now)
 
@@ -274,7 +274,7 @@ class AppendQueue:
             return True  # the append meets the same fault, or none any more
 
     def _append(self, now: Now, held: HeldBatch) -> None:
-        """The front of the queue; it stays there if it turns out that it has to be opened."""
+        """Appends the batch at the front of the queue. It stays there if it has to be opened first."""
         partition = self._partition
         outcome: Appended | Refused
         failure: Exception | None = None
@@ -353,7 +353,7 @@ class AppendQueue:
                 log.stop_writing_ahead()
 
     def _discount(self, now: Now, held: HeldBatch) -> None:
-        """Subtracts its memory once the batch is no longer used."""
+        """Subtracts the batch's memory when the batch is no longer used."""
         if held.outcome is None or held.open_checks or not held.is_counted:
             return
         held.is_counted = False

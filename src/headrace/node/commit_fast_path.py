@@ -115,14 +115,14 @@ class RememberedCommit:
         return batch
 
     def refusal(self, correlation_id: int, code: ErrorCode) -> Parts:
-        """The followers did not get the commit, as far as this broker can know."""
+        """The answer if this broker does not know whether the followers got the commit."""
         code = _REFUSALS.get(code, ErrorCode.NOT_COORDINATOR)
         response = OffsetCommitResponse(topics=[answer_about(self._topic, code)])
         return answer_frame(self._codec, correlation_id, response)
 
 
 class CommitFastPath:
-    """One connection's memory of its commits, all of one version."""
+    """The commits of one connection that the fast path knows, all of one version."""
 
     __slots__ = (
         "_access",
@@ -158,9 +158,7 @@ class CommitFastPath:
         self._commits: dict[bytes, RememberedCommit] = {}
 
     def serve(self, now: Now, frame: memoryview) -> Parts | None:
-        """The answer to a commit that is recognised, or LATER; None: take the ordinary way, nothing has
-        happened.
-        """
+        """The answer to a known commit, or LATER; None: take the ordinary path, nothing was changed."""
         place_at = self._places.get(len(frame))
         if place_at is None:
             return None
@@ -218,7 +216,7 @@ class CommitFastPath:
 
 
 def joined_answer(route: Route, topic: OffsetCommitRequestTopic) -> bytes:
-    """The answer to a commit of this one partition that was taken, with any correlation id."""
+    """The answer to a successful commit of this one partition, with any correlation id."""
     response = OffsetCommitResponse(topics=[answer_about(topic, ErrorCode.NONE)])
     parts: Parts = answer_frame(route.response, 0, response)
     return b"".join(cast(list[bytes], parts))
@@ -229,7 +227,7 @@ def answer_about(topic: OffsetCommitRequestTopic, code: ErrorCode) -> OffsetComm
 
 
 class CommitFastPaths:
-    """Makes the fast paths of all connections, from commits that were answered the ordinary way."""
+    """Makes the fast paths of all connections, from commits that the ordinary path has answered."""
 
     __slots__ = ("_access", "_groups", "_topics", "_waiting")
 
@@ -242,8 +240,8 @@ class CommitFastPaths:
         self._waiting = waiting
 
     def learn(self, request: Request, parts: Parts | None, frame: memoryview, position: int) -> None:
-        """After a commit of one partition was answered the ordinary way, or waits for followers: remember it,
-        if the fast path can serve its like.
+        """Stores a commit of one partition that the ordinary path has answered or parked, if the fast path
+        can serve the next one of its kind.
         """
         version = request.version
         if len(frame) > COMMIT_BYTES_MAX or version < VERSION_MIN:

@@ -22,13 +22,15 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class FastPath(Protocol):
-    """What requests of one kind have in common on a connection, and a short cut for the next of them."""
+    """What requests of one kind on a connection have in common, and a short cut for the next one."""
 
     may_queue: bool  # whether it serves a request behind others that wait
     next: "FastPath | None"  # of another kind
 
     def serve(self, now: "Now", frame: memoryview, /) -> "Parts | None":
-        """The answer, or none yet; None: it does not know this request, and has done nothing."""
+        """The answer, or an empty list if it leaves later; None: the request is not known, nothing was
+        changed.
+        """
         ...
 
 
@@ -94,7 +96,7 @@ class Connection:
         )
 
     def path_of(self, kind: type[P]) -> P | None:
-        """Its fast path of this kind."""
+        """The fast path of this kind."""
         path = self.fast_path
         while path is not None:
             if isinstance(path, kind):
@@ -103,7 +105,7 @@ class Connection:
         return None
 
     def put_path(self, path: FastPath) -> None:
-        """A new fast path, in the place of the one of its kind."""
+        """Replaces the fast path of the same kind."""
         others: list[FastPath] = []
         other = self.fast_path
         while other is not None:

@@ -58,7 +58,7 @@ _SENTINEL = (0x7AC1_55ED_0FF5_E702, 0x7AC1_55ED_0FF5_E703, 0x7AC1_55ED_0FF5_E704
 
 
 class _OneByte:
-    """Stands for the records where the constant parts of an answer are made."""
+    """Placeholder for the records while the constant parts of an answer are cut out of an encoded answer."""
 
     size = 1
 
@@ -114,8 +114,8 @@ class RememberedFetch:
         self._constant_bytes = 4 + len(self._before) + _OFFSETS.size + len(self._between) + len(self._after)
 
     def _answer_parts(self, route: Route, body: FetchRequest, wanted: FetchPartition) -> tuple[bytes, ...]:
-        """Cut out of an answer that the codec made: before the offsets, between them and the length of the
-        records, and behind the records.
+        """Cut out of an encoded answer: the bytes before the offsets, those between them and the length of
+        the records, and those after the records.
         """
         high_watermark, last_stable_offset, log_start_offset = _SENTINEL
         data = PartitionData(
@@ -143,7 +143,7 @@ class RememberedFetch:
         return before, between[:-length_bytes], _joined(parts[at + 1 :])
 
     def is_served_here(self) -> bool:
-        """Whether there is nothing to tell but records."""
+        """Whether the answer would contain records and nothing unusual, such as an error."""
         partition = self.partition
         return (
             partition.is_led_here
@@ -157,7 +157,7 @@ class RememberedFetch:
         return session is None or session.partitions.get(self.key) is self.cached
 
     def find(self, log: PartitionLog, leader: PartitionLeader, offset: int, bytes_max: int) -> "Found | None":
-        """What there is to read from `offset` on; None: ask the ordinary path."""
+        """What can be read from `offset` on; None: take the ordinary path."""
         high_watermark = leader.high_watermark
         try:
             stable_offset = log.last_stable_offset(high_watermark)
@@ -200,7 +200,7 @@ class RememberedFetch:
         return [head, span, self._after] if self._after else [head, span]
 
     def wanted_at(self, offset: int) -> FetchPartition:
-        """What the request says about its partition, as the ordinary path reads it."""
+        """The request's partition with this offset, in the form that the ordinary path reads."""
         like = self.body.topics[0].partitions[0]
         return FetchPartition(
             partition=like.partition,
@@ -231,7 +231,7 @@ class Found:
 
 
 class ParkedFastFetch(Parked):
-    """A fetch that waits for records. What else happens meanwhile, the ordinary path tells the client."""
+    """A fetch that waits for records. If anything else happens meanwhile, the ordinary path answers it."""
 
     __slots__ = ("_at", "_correlation_id", "_fast_path", "_known", "_offset", "_session", "_started")
 
@@ -285,7 +285,7 @@ class ParkedFastFetch(Parked):
             raise
 
     def _take_ordinary_path(self, now: Now) -> None:
-        """Answer as the ordinary path would, whatever there is to tell."""
+        """The answer of the ordinary path, whatever it is."""
         known, connection = self._known, self._fast_path.connection
         route = known.route
         self.request = Request(
@@ -302,7 +302,7 @@ class ParkedFastFetch(Parked):
 
 
 class FetchFastPath:
-    """One connection's memory of its fetches, all of one version."""
+    """The fetches of one connection that the fast path knows, all of one version."""
 
     __slots__ = (
         "_access",
@@ -341,9 +341,7 @@ class FetchFastPath:
         self._fetches: dict[bytes, RememberedFetch] = {}
 
     def serve(self, now: Now, frame: memoryview) -> Parts | None:
-        """The answer to a fetch that is recognised, or LATER; None: take the ordinary way, nothing has
-        happened.
-        """
+        """The answer to a known fetch, or LATER; None: take the ordinary path, nothing was changed."""
         places = self._places.get(len(frame))
         if places is None:
             return None
@@ -396,7 +394,7 @@ class FetchFastPath:
         return version == self._version
 
     def knows(self, frame: memoryview, session: FetchSession | None) -> bool:
-        """Whether this fetch is remembered already: it was answered the ordinary way for another reason."""
+        """Whether this fetch is stored already: the ordinary path answered it for another reason."""
         places = self._places.get(len(frame))
         known = None if places is None else self._fetches.get(_key(frame, *places))
         return known is not None and known.is_wanted_by(session) and not known.partition.is_deleted
@@ -414,12 +412,12 @@ def _joined(parts: list[Any]) -> bytes:
 
 
 def _key(frame: memoryview, epoch_at: int, offset_at: int) -> bytes:
-    """All bytes but those that change."""
+    """The bytes of the frame that do not change from fetch to fetch."""
     return bytes(frame[8:epoch_at]) + frame[epoch_at + 4 : offset_at] + frame[offset_at + 8 :]
 
 
 class FetchFastPaths:
-    """Makes the fast paths of all connections, from fetches that were answered the ordinary way."""
+    """Makes the fast paths of all connections, from fetches that the ordinary path has answered."""
 
     __slots__ = ("_access", "_fetch", "_partitions", "_sessions", "_settings", "_waiting")
 
@@ -440,8 +438,8 @@ class FetchFastPaths:
         self._waiting = waiting
 
     def learn(self, request: Request, parts: Parts | None, frame: memoryview, position: int) -> None:
-        """After a fetch of one partition was answered the ordinary way, or waits for records: remember it, if
-        the fast path can serve its like.
+        """Stores a fetch of one partition that the ordinary path has answered or parked, if the fast path can
+        serve the next one of its kind.
         """
         version, route, connection = request.version, request.route, request.connection
         if version < VERSION_MIN or len(frame) > FETCH_BYTES_MAX:
@@ -481,7 +479,7 @@ class FetchFastPaths:
 
 
 def _places(body: FetchRequest, version: int, frame: memoryview) -> tuple[int, int] | None:
-    """Where the session's epoch and the offset are in the frame; None: nobody can tell."""
+    """Where the session's epoch and the offset are in the frame; None: they cannot be located."""
     wanted = body.topics[0].partitions[0]
     said = body.session_epoch, wanted.fetch_offset
     body.session_epoch, wanted.fetch_offset = _EPOCH_SENTINEL, _OFFSET_SENTINEL

@@ -35,7 +35,7 @@ class SessionRefused(Exception):
 
 
 class CachedPartition:
-    """One partition of a session: what the client fetches, and what it knows already."""
+    """One partition of a session: what the client fetches, and what the client knows about it."""
 
     __slots__ = ("high_watermark", "key", "log_start_offset", "source", "wanted")
 
@@ -48,8 +48,8 @@ class CachedPartition:
 
 
 class FetchSession(Waiter):
-    """It is woken by its partitions, whether one of its fetches waits or not. Each wakes it once: then the
-    next fetch looks at that partition.
+    """The partitions of a session wake it, whether one of its fetches waits or not. A partition wakes it
+    once; then it is busy, and the next fetch reads it.
     """
 
     __slots__ = (
@@ -96,15 +96,17 @@ class FetchSession(Waiter):
                 self._leave_source(gone)
 
     def read_by(self, reader: Any) -> None:
-        """How it is read now: what is quiet at one isolation level may not be so at another."""
+        """Notes how the session is read: a partition that is quiet at one isolation level may not be at
+        another.
+        """
         if reader != self.reader:
             self.reader = reader
             self.busy = dict(self.partitions)
 
     def wait_on(self, key: Key, partition: Waitable, wanted: Any, read: Any) -> None:
-        """A fetch has looked at the partition, which wakes the session when it changes. `read` is what the
-        fetch found, if that was the end of what it wanted: the partition is quiet once the client knows it,
-        unless a later request wants something else.
+        """A fetch has read the partition, which wakes the session when it changes. `read` is the result if
+        the fetch reached the end of what it wanted. The partition then becomes quiet, if the client knows its
+        offsets and has not asked for something else since.
         """
         known = self.partitions.get(key)
         if known is None or (self.is_evicted and not self.fetches):
@@ -130,7 +132,7 @@ class FetchSession(Waiter):
             self.moved.pop(source, None)
 
     def look_at_moved(self) -> None:
-        """What has changed is not quiet any more."""
+        """Makes the partitions busy that have changed."""
         moved, self.moved = self.moved, {}
         for source in moved:
             known = self.sources.get(source)
@@ -156,7 +158,7 @@ class FetchSession(Waiter):
             self.evict()
 
     def evict(self) -> None:
-        """No fetch of it will come any more. Those that wait are still woken."""
+        """The session gets no more fetches. Those that wait are still woken."""
         self.is_evicted = True
         if not self.fetches:
             for known in self.partitions.values():
@@ -164,7 +166,7 @@ class FetchSession(Waiter):
 
 
 class FetchPlan:
-    """The partitions that one request looks at: those that it names, or those of its session with news."""
+    """The partitions that one request reads: those that it names, or the busy ones of its session."""
 
     __slots__ = ("is_incremental", "session", "wanted")
 
@@ -184,12 +186,14 @@ class FetchPlan:
         return self.session is None and not self.wanted
 
     def look_again(self) -> None:
-        """The session was woken: partitions may have come to have news."""
+        """The session was woken: other partitions may be busy now."""
         if self.session is not None and self.is_incremental:
             self.wanted = _busy(self.session)
 
     def has_news(self, topic: str | bytes, data: Any) -> bool:
-        """Stores what the answer contains. In an incremental answer: whether it differs from the last one."""
+        """Stores what the answer says about a partition. Returns whether the answer has to contain it: in an
+        incremental answer, if it differs from the last one.
+        """
         if self.session is None:
             return True
         key = (topic, data.partition_index)
@@ -243,7 +247,7 @@ class FetchSessions:
         return self._by_id.get(session_id)
 
     def go_on(self, now: Now, session: FetchSession) -> None:
-        """The next request of a session has come."""
+        """The next request of a session has arrived."""
         self._by_id[session.id] = self._by_id.pop(session.id)
         session.last_used = now.mono
         session.epoch = 1 if session.epoch == 2**31 - 1 else session.epoch + 1
@@ -258,7 +262,7 @@ class FetchSessions:
         forgotten: list[Key],
         reader: Any = None,
     ) -> FetchPlan:
-        """`reader` says how the partitions are read, as far as it changes what there is to read."""
+        """`reader` says how the partitions are read, if that changes what there is to read."""
         if epoch == FINAL_EPOCH:
             self._forget(session_id)
             return FetchPlan(None, wanted, False)

@@ -47,7 +47,7 @@ GAPS_REFUSED = 3
 
 
 class NewStart:
-    """The start of a log whose records all go, on its way to the disk."""
+    """The new start of a log that loses all its records, until it is durable."""
 
     __slots__ = ("_following", "_starts", "_then")
 
@@ -131,7 +131,7 @@ class Following:
     # --- facts -------------------------------------------------------------------------------------------
 
     def repair(self, now: Now, offset: int) -> None:
-        """The log is damaged from this offset on: the leader has the rest."""
+        """The log is damaged from this offset on: the leader has intact records."""
         self._step(now, LogDamaged(offset))
 
     def answered(self, now: Now, asked: tuple[int, int], data: PartitionData) -> None:

@@ -84,7 +84,7 @@ class FeedEntry:
         return self._feed.replica
 
     def name(self, wanted: FetchPartition) -> None:
-        """The follower tells where it stands."""
+        """The follower names the partition in a request, with its offset."""
         is_repeated = self.is_ahead and wanted.fetch_offset == self.fetch_offset
         self.repeats = self.repeats + 1 if is_repeated else 0
         self.leader_epoch = wanted.current_leader_epoch
@@ -172,7 +172,7 @@ class ReplicaFeed:
     # --- answers -----------------------------------------------------------------------------------------
 
     def response(self, now: Now, bytes_max: int) -> FetchResponse:
-        """All that is new since the last one, as far as it fits; the rest stays on the list."""
+        """Everything that is new since the last response, as far as it fits; the rest stays on the list."""
         topics: dict[bytes, FetchableTopicResponse] = {}
         left = bytes_max
         is_first = True
@@ -379,7 +379,7 @@ class ReplicaFeeds:
 
 
 class ParkedFeed(Parked):
-    """A follower's fetch that waits for news of any of its partitions."""
+    """A follower's fetch that waits until one of its partitions has something new."""
 
     __slots__ = ("_at", "_bytes_max", "_feed")
 

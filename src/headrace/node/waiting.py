@@ -41,7 +41,7 @@ class Waiter:
         self.moved: dict[Waitable, None] | None = None  # what it was woken by; None: it does not ask
 
     def woken(self, now: Now) -> None:
-        """Look again at what it waits for."""
+        """Checks again what it waits for."""
         raise AssertionError("each kind of waiter says what it does")
 
     def wait_for(self, waitable: Waitable) -> None:
@@ -49,7 +49,7 @@ class Waiter:
         self.waits_for.append(waitable)
 
     def leave(self) -> None:
-        """Wait for nothing any more."""
+        """Stops waiting for everything."""
         for waitable in self.waits_for:
             waitable.waiters.pop(self, None)
         self.waits_for.clear()
@@ -96,11 +96,11 @@ class Parked(Waiter):
             raise
 
     def hand_over(self, to: "Parked") -> None:
-        """Another waits instead of this one."""
+        """Another parked request takes the place of this one."""
         self.waiting.hand_over(self, to)
 
     def failed(self) -> None:
-        """After a bug in Headrace there will be no answer, so the connection is closed."""
+        """After a bug in Headrace the request gets no answer, so the connection is closed."""
         self.waiting.give_up(self.request.connection)
 
 

@@ -149,7 +149,7 @@ class Channel(asyncio.BufferedProtocol):
         self.holds |= CLOSED
         if self._mute_timer is not None:
             self._mute_timer.cancel()
-        self._drop_room()
+        self._drop_buffer()
         self._connections.memory.forget(self)
         self._gathered.forget(self)
         self.outbox.close()
@@ -257,7 +257,7 @@ class Channel(asyncio.BufferedProtocol):
             self._start = self._end = 0
             self._frame_began_at = 0.0
             if self._buffer is not None and (not self._taken or self._connections.memory.is_short):
-                self._drop_room()
+                self._drop_buffer()
         elif not self.holds & CLOSED:
             self._keep_rest(view, start, end, None if count else self._frame_began_at)
 
@@ -266,12 +266,12 @@ class Channel(asyncio.BufferedProtocol):
         self._keep_rest(view, start, end, None)
 
     def _keep_rest(self, view: memoryview, start: int, end: int, began_at: float | None) -> None:
-        """What is left: the beginning of a frame, or frames that must wait. began_at: of that same frame."""
+        """Keeps the beginning of a frame, or frames that must wait; `began_at`: when that frame began."""
         self._frame_began_at = began_at or self.active_at
         if began_at is None and self._taken and self._connections.memory.is_short:
             # Others wait for memory, and a frame is done: the next one takes its turn in the queue.
             rest = memoryview(bytes(view[start:end]))
-            self._drop_room()
+            self._drop_buffer()
             self._keep(rest, 0, len(rest))
         else:
             self._keep(view, start, end)
@@ -281,7 +281,7 @@ class Channel(asyncio.BufferedProtocol):
         self.release(TURN)
 
     def _keep(self, view: memoryview, start: int, end: int) -> None:
-        """Hold on to view[start:end] in our own buffer, with enough of it for the frame that begins there."""
+        """Copies view[start:end] to a buffer of our own, large enough for the frame that begins there."""
         left = end - start
         size = 4 + _size_at(view, start)[0] if left >= 4 else 4
         needed = min(size, max(TRUSTED_BYTES, GROWTH * left))
@@ -313,7 +313,7 @@ class Channel(asyncio.BufferedProtocol):
         self._move(view[start:end], granted, max(granted, _stepped(size)))
 
     def _move(self, rest: memoryview, granted: int, size: int) -> None:
-        """To a buffer of that size."""
+        """Moves what was kept to a buffer of that size."""
         try:
             buffer = ReceiveBuffer(size, granted)
         except OSError as error:
@@ -335,7 +335,7 @@ class Channel(asyncio.BufferedProtocol):
         if self.holds and not self.holds & MEMORY:
             self._connections.memory.forget(self)
 
-    def _drop_room(self) -> None:
+    def _drop_buffer(self) -> None:
         buffer, self._buffer = self._buffer, None
         if buffer is not None:
             buffer.give_back(self._driver.soon)
@@ -346,15 +346,15 @@ class Channel(asyncio.BufferedProtocol):
 
     def release_unused_buffer(self) -> None:
         if self._buffer is not None and self._start == self._end:
-            self._drop_room()
+            self._drop_buffer()
 
     @property
     def awaits_rest_of_frame(self) -> bool:
-        """It is the client's turn, in the middle of a frame."""
+        """Whether the client has sent the beginning of a frame and not the rest."""
         return self._start != self._end and not self.holds
 
     def is_idle_since(self, instant: float) -> bool:
-        """Nothing has moved since then though it was the client's turn, or one frame takes that long."""
+        """Whether nothing has arrived since then although the client may send, or a frame takes that long."""
         if self.connection.pending or self.holds & (MEMORY | MUTED | TURN | STOPPING | CLOSED):
             return False
         if self.outbox.is_reading_file or self in self._gathered.waiting:
@@ -373,7 +373,7 @@ class Channel(asyncio.BufferedProtocol):
     # --- holds ------------------------------------------------------------------------------------------
 
     def hold(self, reason: int) -> None:
-        """Handle nothing more from this connection until the reason is released."""
+        """Handles no more requests of this connection until the reason is released."""
         self.holds |= reason
         if not self._is_paused and not self.holds & CLOSED:
             self._is_paused = True
@@ -397,7 +397,7 @@ class Channel(asyncio.BufferedProtocol):
             self.outbox.go_on()
 
     def close(self, reason: str) -> None:
-        """End it now; what its socket does not take is dropped."""
+        """Closes the connection now; answers that the socket does not accept are dropped."""
         if not self.holds & CLOSED:
             self._gathered.send_of(self)
             self.holds |= CLOSED
@@ -408,11 +408,11 @@ class Channel(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def stop_taking(self) -> None:
-        """Handle no more requests; those that were handled are still answered."""
+        """Handles no more requests; those that were handled are still answered."""
         self.hold(STOPPING)
 
     def close_when_sent(self) -> None:
-        """End it as soon as the answers that are known have left."""
+        """Closes the connection as soon as the known answers were sent."""
         if not self.holds & CLOSED:
             self._gathered.send_of(self)
             if not self.outbox.is_empty:
@@ -422,7 +422,7 @@ class Channel(asyncio.BufferedProtocol):
                 self.transport.close()
 
     def _go_on(self) -> None:
-        """Nothing holds the connection any more: handle what has arrived, then read again."""
+        """No hold is left: handles what has arrived, then reads again."""
         if self.holds or not self._is_paused:
             return
         if self._buffer is not None and self._start != self._end:
@@ -444,7 +444,7 @@ class Channel(asyncio.BufferedProtocol):
     # --- answers ----------------------------------------------------------------------------------------
 
     def send(self, parts: Parts) -> None:
-        """A whole frame, after those before it."""
+        """Sends a whole frame, after the frames before it."""
         if self.holds & UNSENDABLE:
             if not self.holds & CLOSED:
                 self.outbox.add(parts)
@@ -472,8 +472,8 @@ class Channel(asyncio.BufferedProtocol):
         self._note_unsent()
 
     def send_now(self, data: bytes) -> None:
-        """Without the loop where the socket has room: the loop writes after it has read from everybody, while
-        the client could go on already.
+        """Writes to the socket at once if it has space. The event loop would write only after it has read
+        from all connections, while the client could continue already.
         """
         if self._descriptor >= 0 and not self.transport.get_write_buffer_size():
             try:

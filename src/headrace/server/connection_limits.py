@@ -65,7 +65,7 @@ def _piece() -> memoryview:
 
 @dataclass(slots=True)
 class ConnectionLimits:
-    """Kafka's settings of the same names; no limit on memory or idle time is 0 or less."""
+    """Kafka's settings of the same names; for memory and idle time, 0 or less means no limit."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX  # socket.request.max.bytes
     request_bytes_max: int = 512 * 1024 * 1024  # queued.max.request.bytes: frames in arrival, all together
@@ -144,7 +144,7 @@ class Connections:
             )
 
     def new_piece(self) -> None:
-        """The old one is still being sent from."""
+        """Allocates another piece of memory: the old one is still being sent."""
         self.piece = _piece()
 
     def send_gathered(self) -> None:
@@ -152,8 +152,8 @@ class Connections:
             gatherer.send()
 
     def admit(self, channel: "Channel", descriptor: int) -> str | None:
-        """Count it in, or say why not. The kernel gives the lowest free descriptor, so its number tells how
-        many there are.
+        """Counts the connection, or returns why it is refused. The kernel assigns the lowest free descriptor,
+        so its number says how many are in use.
         """
         limits = self.limits
         address = channel.connection.address
@@ -233,7 +233,7 @@ class Connections:
 
 
 def refusal_of_long_frame(view: memoryview, start: int, size: int) -> str:
-    """Why the node would refuse so long a frame when all of it has come; empty if it would not."""
+    """Why the node would refuse a frame of this length after all of it has arrived; empty if it would not."""
     (api_key,) = _api_key_at(view, start)
     if api_key == PRODUCE:
         return ""

@@ -55,7 +55,7 @@ class DrivenNode(Protocol):
 
     @property
     def settings(self) -> Settings:
-        """As they are now: dynamic ones are laid over those it was started with."""
+        """The current settings: dynamic settings override those of the file."""
         ...
 
     @property

@@ -39,7 +39,7 @@ UNSENDABLE = UNSENT | CLOSED
 
 
 class Outbox:
-    """What one connection has to send from files, and the answers behind that."""
+    """Answers of one connection that contain data from files, and the answers that wait behind them."""
 
     __slots__ = (
         "_channel",
@@ -80,7 +80,7 @@ class Outbox:
             self._cannot_read(error)
 
     def send(self, parts: Parts) -> None:
-        """What is at hand, at once; what the disk does not have at hand is awaited, with all behind it."""
+        """Sends at once what the page cache has; the rest waits for the disk, with the answers behind it."""
         rest = deque(parts)
         self._send_from(rest)
         if rest and not self._channel.holds & CLOSED:
@@ -203,7 +203,7 @@ class Outbox:
 
 
 def _cut(parts: "deque[Part]", size: int) -> None:
-    """The first part is a span, of which that many bytes are done."""
+    """Removes the first bytes of the first part, a span, because they were sent."""
     span = cast(Span, parts[0])
     if size == span.size:
         parts.popleft()

@@ -73,7 +73,7 @@ class SystemRandomness:
 
 @dataclass(slots=True)
 class Surroundings:
-    """What a node is made from."""
+    """Everything outside the node that it is built from."""
 
     settings: Settings  # with the addresses as they really are
     disks: dict[str, Disk]
@@ -213,7 +213,7 @@ class Process:
         return bound
 
     def _look_at_settings(self) -> None:
-        """The node's settings are another object once a dynamic one of them was changed."""
+        """Applies dynamic settings: after a change the node's settings are another object."""
         if self.node.settings is not self.settings:
             self.settings = self.node.settings
             self.connections.limits = connection_limits(self.settings)

@@ -1,7 +1,8 @@
 """Compaction of a log (cleanup.policy compact): old records go once newer ones of the same key have come.
 
-A pass is a job that works on sealed segments beside appends and reads. The log takes its result only if it
-still has those segments. What a pass needs is loaded with the first one: no start waits for it.
+A pass is a job that works on sealed segments while appends and reads continue. The log accepts its result
+only if it still has those segments. The modules of a pass are imported with the first pass, so that no start
+waits for them.
 """
 
 from itertools import pairwise

@@ -1,8 +1,8 @@
 """Offsets of a log directory's partitions, as its four checkpoint files have them.
 
-Checkpoints name a partition by its topic's name. A new log whose name an earlier topic had is marked with a
-file (`.headrace_fresh.<topic id>`) until a checkpoint is right about it. Until then nothing is believed that
-the checkpoints say of that name.
+Checkpoints name a partition by its topic's name. If an earlier topic had the same name, a new log is marked
+with a file (`.headrace_fresh.<topic id>`) until a checkpoint describes the new log. Until then the
+checkpoints' lines with that name are ignored.
 """
 
 from collections.abc import Mapping

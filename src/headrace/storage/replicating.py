@@ -1,9 +1,9 @@
 """Appending as a follower: batches that a leader has checked, with the offsets and epochs that it gave them.
 
 An answer to a fetch has many batches; those that go into the same segment are one write. Every checksum is
-computed again: what was damaged on the leader's disk or on the way is refused, with all that follows it, and
-so are batches of a later leader epoch than that of the leader who was asked. Its file may have been truncated
-and written again while the answer was on its way.
+computed again: a batch that was damaged on the leader's disk or on the way is refused, with all batches after
+it. So are batches of a later leader epoch than that of the leader that was asked: the leader may have
+truncated and rewritten its file while the answer was on its way.
 """
 
 from headrace.base.numbers import INT32_MAX

@@ -54,7 +54,7 @@ class Attempt:
 
     @property
     def name(self) -> tuple[int, int]:
-        """By which its task knows it."""
+        """How its task identifies it."""
         return self.task, self.number
 
     @property
@@ -107,7 +107,7 @@ class Sink:
         return replace(self.aborted(now_ms), run_id="", past_run_ids=past[-PAST_RUNS_MAX:])
 
     def begun(self, now_ms: int, batch_id: int) -> Sink:
-        """Another batch: nothing of the one before that was not committed can count any more."""
+        """Begins another batch: attempts of the batch before that were not committed can no longer count."""
         return replace(self.aborted(now_ms), batch_id=batch_id)
 
     def joined(
@@ -136,7 +136,7 @@ class Sink:
         return replace(self, attempts=self.attempts | {producer_id: more}, updated_ms=now_ms)
 
     def committed(self, now_ms: int, batch_id: int, producers: set[tuple[int, int]]) -> Sink:
-        """The one moment at which the batch counts."""
+        """Commits the batch: from here on it counts."""
 
         def ended(attempt: Attempt) -> Attempt:
             if not attempt.is_open:

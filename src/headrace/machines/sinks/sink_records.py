@@ -25,7 +25,7 @@ NO_TASK = -1
 
 
 def written(before: Sink, after: Sink) -> list[Record]:
-    """The records of a change, which is one even if only its time differs."""
+    """The records of a change. A change of its time alone counts, too."""
     app_id = after.app_id
     if not after.query_id and not after.attempts:
         # it was reset, and all of it has ended
@@ -52,7 +52,7 @@ def written(before: Sink, after: Sink) -> list[Record]:
 
 
 def _own(sink: Sink) -> tuple[object, ...]:
-    """What is in the sink's own record, but for the time."""
+    """The content of the sink's own record, except the time."""
     return (
         sink.query_id,
         sink.run_id,

@@ -220,7 +220,7 @@ class Sinks:
     # --- the ends of attempts ---------------------------------------------------------------------------
 
     def _moved(self, before: Sink, after: Sink) -> Decision:
-        """The records of a move, and the markers of all attempts that it ends."""
+        """The records of a change, and orders for the markers of all attempts that it ends."""
         if after is before:
             return Decision()
         ending = [
@@ -328,11 +328,11 @@ class Sinks:
         return decisions
 
     def abandon(self) -> list[Ticket]:
-        """Nobody ever waits here."""
+        """No request ever waits in this machine."""
         return []
 
     def state(self) -> dict[str, Sink]:
-        """All that was replayed, to compare."""
+        """Everything that was replayed, for comparisons."""
         return {
             name: replace(sink, attempts=sink.attempts.copy(), spares=sink.spares.copy())
             for name, sink in self._sinks.items()
@@ -349,12 +349,12 @@ class Sinks:
 
 
 def _of_run(sink: Sink, now_ms: int, query_id: str, run_id: str) -> Sink:
-    """The sink in the hands of that run: whatever another one has open is over."""
+    """The sink after this run has taken it over: open attempts of other runs are aborted."""
     return sink if run_id == sink.run_id else sink.taken_over(now_ms, query_id, run_id)
 
 
 def _refusal(sink: Sink, query_id: str, run_id: str) -> tuple[ErrorCode, str] | None:
-    """Why this run has no say in the sink."""
+    """Why this run may not change the sink."""
     if sink.query_id not in ("", query_id):
         return (
             ErrorCode.INVALID_TXN_STATE,
@@ -389,7 +389,7 @@ def _refusal_to_commit(
 
 
 def _joined_before(sink: Sink, request: SinkJoin) -> Attempt | None:
-    """The same attempt asks again: its answer was lost, or it needs more time and says who it is."""
+    """An attempt that joined before and asks again: its answer was lost, or it needs more time."""
     name = request.task, request.attempt
     for attempt in sink.attempts.values():
         if attempt.is_open and attempt.name == name:

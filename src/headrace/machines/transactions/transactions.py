@@ -330,7 +330,7 @@ class Transactions:
         return []
 
     def state(self) -> dict[str, Transaction]:
-        """All that was replayed, to compare."""
+        """Everything that was replayed, for comparisons."""
         return dict(self._transactions)
 
     def check(self) -> None:

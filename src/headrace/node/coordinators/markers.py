@@ -149,7 +149,7 @@ class Markers:
         return Written(partition, partition.leader_epoch, appended.last_offset + 1)
 
     def ask(self, broker: int, marker: "MarkerElsewhere") -> None:
-        """Have the marker written by another broker."""
+        """Asks the leader of the partition, another broker, to write the marker."""
         self._others.ask(broker, marker)
 
 
@@ -309,7 +309,7 @@ class MarkersUnderWay(Waiter):
 
 
 class MarkerElsewhere(NamedTuple):
-    """A marker that the leader of its partition is asked for."""
+    """A marker that another broker, the leader of its partition, has to write."""
 
     under_way: MarkersUnderWay
     place: Place
@@ -364,8 +364,9 @@ def answered(
 
 
 def is_ended(now: Now, partition: Partition, markers: "WriteMarkers") -> bool:
-    """From version 2 on each end has its own epoch (KIP-890): one that the partition has seen was written
-    before, and what is open there now is the producer's next transaction.
+    """Whether the transaction has ended in this partition. From version 2 on each end has its own epoch
+    (KIP-890): if the partition has seen that epoch, the marker was written before, and an open transaction
+    there is the producer's next one.
     """
     if markers.transaction_version < 2:
         return False

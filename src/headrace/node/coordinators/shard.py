@@ -182,7 +182,7 @@ class Shard(Waiter, Generic[M]):
         return is_led_in(self.partition, self.epoch)
 
     def fresh_machine(self) -> M:
-        """One that knows nothing yet."""
+        """A machine without any state."""
         return self._make(self.partition)
 
     def loaded(self, now: Now, machine: M) -> None:
@@ -331,7 +331,7 @@ class Shard(Waiter, Generic[M]):
 
     @property
     def is_committed(self) -> bool:
-        """All that was replayed is; a reply made now could leave now."""
+        """Whether everything that was replayed is committed: a reply that is made now could leave now."""
         log, leader = self.partition.log, self.partition.leader
         return log is not None and leader is not None and leader.high_watermark >= log.log_end_offset
 
@@ -350,8 +350,8 @@ class Shard(Waiter, Generic[M]):
             self._expiry = Alarm(self._deadlines, until, self._refuse_late)
 
     def _refuse_late(self, now: Now) -> None:
-        """Whoever has waited for replicas long enough is told. What is in the log stays there, and effects
-        wait on: both may still be committed.
+        """Refuses requests that have waited for replicas long enough. Their records stay in the log, and
+        effects still wait: both may still be committed.
         """
         self._expiry = None
         late: list[Any] = []
@@ -386,7 +386,7 @@ class Shard(Waiter, Generic[M]):
             self.leave()
 
     def await_commit(self, now: Now, ticket: Any) -> None:
-        """Settle the ticket once all that was replayed until now is committed."""
+        """Answers the ticket when everything that was replayed until now is committed."""
         self._hold(now, Decision(answers=[(ticket, None)]))
 
     def _release(self, now: Now, decision: Decision) -> None:
@@ -402,7 +402,9 @@ class Shard(Waiter, Generic[M]):
     # --- trouble -------------------------------------------------------------------------------------------
 
     def _lack_replicas(self, now: Now) -> ErrorCode:
-        """To append would make clients wait for replicas that may never come back."""
+        """The error instead of an append, and a warning: after an append, clients would wait for replicas
+        that may never come back.
+        """
         if now.mono >= self._warns_at:
             self._warns_at = now.after_ms(WARN_EVERY_MS)
             self._reports.report(
@@ -459,7 +461,9 @@ class Shard(Waiter, Generic[M]):
     # --- time -----------------------------------------------------------------------------------------------
 
     def arm(self, now: Now) -> None:
-        """One alarm on the node's heap. It may ring too early, when what it was set for was put off."""
+        """Sets the shard's one entry in the node's heap of deadlines. It may expire too early if the deadline
+        was postponed.
+        """
         at = self.machine.deadline()
         if at is not None and (self._alarm is None or at < self._alarm.at):
             self._reset(Alarm(self._deadlines, at, self._ring))
@@ -482,12 +486,12 @@ class Shard(Waiter, Generic[M]):
 
 
 def raised(error: Exception, now: Now) -> None:
-    """In a call of its own, where it costs nothing else."""
+    """Raises the error in a call of its own, so that it affects nothing else."""
     raise error
 
 
 def is_led_in(partition: Partition, epoch: int) -> bool:
-    """Whether this broker leads the partition, in that leader epoch. An offset that somebody waits for means
-    the same records only as long as it does.
+    """Whether this broker leads the partition in that leader epoch. An offset that a request waits for stands
+    for the same records only in this epoch.
     """
     return partition.is_led_here and partition.leader_epoch == epoch and not partition.is_deleted

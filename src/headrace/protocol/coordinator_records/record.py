@@ -9,7 +9,7 @@ from headrace.protocol.notation import Data
 
 
 class Record(NamedTuple):
-    """Without a value, what the key names is gone."""
+    """A record without a value (a tombstone) removes what the key names."""
 
     key: Data
     value: Data | None
@@ -23,11 +23,11 @@ class CompactRecords:
     __slots__ = ()
 
     def encoded(self, timestamp: int) -> bytes:
-        """All of them as they stand in a batch with this base timestamp."""
+        """All records as bytes of a batch with this base timestamp."""
         raise NotImplementedError
 
     def changes(self) -> Iterable[Any]:
-        """What the machine that made them replays."""
+        """What the machine that made them replays instead of the records."""
         raise NotImplementedError
 
     def __len__(self) -> int:
