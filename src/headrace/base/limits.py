@@ -15,21 +15,21 @@ FORWARDED_BYTES_MAX = FRAME_WITHOUT_RECORDS_BYTES_MAX - 64 * 1024
 # element of at least ten bytes, this is three milliseconds.
 LONG_FRAME_BYTES = 32 * 1024
 
-# Such frames that wait to be decoded, of all connections together. At the edge one is decoded at once, and
+# Such frames that wait to be decoded, of all connections together. At the limit one is decoded at once, and
 # the others wait meanwhile.
 LONG_FRAMES_BYTES_MAX = 64 * 1024 * 1024
 
 # Requests of one connection that were accepted but not answered. librdkafka allows a million in flight but
-# keeps below 100 in practice; Java defaults to 5. At the edge the connection is not read from until
+# keeps below 100 in practice; Java defaults to 5. At the limit the connection is not read from until
 # an answer leaves.
 UNANSWERED_PER_CONNECTION_MAX = 100
 
 # Answers that are known and wait for one before them on their connection, such as that of a long poll. At the
-# edge the connection is not read from until they leave; one answer may be larger, and all settings of ten
+# limit the connection is not read from until they leave; one answer may be larger, and all settings of ten
 # thousand topics have 25 MB. Clients that pipeline have kilobytes waiting.
 QUEUED_ANSWER_BYTES_PER_CONNECTION_MAX = 1024 * 1024
 
-# The same of all connections together: a quarter of a gigabyte is what a small host can spare. At the edge
+# The same of all connections together: a quarter of a gigabyte is what a small host can spare. At the limit
 # the connection with the most is closed, which is not one that pipelines small requests.
 QUEUED_ANSWER_BYTES_MAX = 256 * 1024 * 1024
 
@@ -38,7 +38,7 @@ QUEUED_ANSWER_BYTES_MAX = 256 * 1024 * 1024
 SLICED_REPLIES_MAX = 8
 
 # Parked requests of the whole node (long polls, acks=all waits). A parked fetch costs about 1 KB and one
-# per partition, so this is some 50 MB at the worst. At the edge a fetch is answered at once with what there
+# per partition, so this is some 50 MB at the worst. At the limit a fetch is answered at once with what there
 # is, and a wait for a write is still accepted, since its record is already in the log.
 PARKED_REQUESTS_MAX = 50_000
 
@@ -53,66 +53,66 @@ UNSENT_BYTES_PER_CONNECTION_MAX = 64 * 1024
 
 # Answers in memory that wait for clients that do not take them, beyond two megabytes of each and of all
 # connections together: all settings of ten thousand topics have 25 MB, and thousands of clients can ask for
-# them and read nothing. At the edge the connection with the most is closed.
+# them and read nothing. At the limit the connection with the most is closed.
 UNSENT_BYTES_MAX = 512 * 1024 * 1024
 
 # --- names and counts ---------------------------------------------------------------------------------
 # Characters of names that coordinators keep: groups, their members and protocols, transactional ids, sinks.
 # They are kept in memory and in records, hashed, and told to others, maybe in an older version, whose strings
-# end at 32,767 bytes. At the edge: INVALID_GROUP_ID or INVALID_REQUEST.
+# end at 32,767 bytes. At the limit: INVALID_GROUP_ID or INVALID_REQUEST.
 COORDINATOR_NAME_CHARACTERS_MAX = 4_096
 TOPIC_NAME_CHARACTERS_MAX = 249  # Kafka's; leaves room for "-<partition>" and ".deleted" in a file name
 
 # Partitions created by one request. Each is a directory and several records of metadata; Kafka has no such
-# limit and takes minutes. At the edge: POLICY_VIOLATION with the figure.
+# limit and takes minutes. At the limit: POLICY_VIOLATION with the figure.
 PARTITIONS_PER_REQUEST_MAX = 20_000
 
 # Partitions of the whole cluster. One that is written to takes some 10 KB of memory, three files and a place
 # in every snapshot of the metadata: this is a gigabyte, and ten times what we are made for. Kafka has no such
-# limit. At the edge: POLICY_VIOLATION with the figure.
+# limit. At the limit: POLICY_VIOLATION with the figure.
 PARTITIONS_MAX = 100_000
 
 # What one member of a group may bring along: its subscription in JoinGroup, or its assignment in SyncGroup. A
-# consumer of a thousand topics has 30 KB. Kafka's ends at the 1 MiB of a group's record. At the edge:
+# consumer of a thousand topics has 30 KB. Kafka's ends at the 1 MiB of a group's record. At the limit:
 # INVALID_REQUEST.
 MEMBER_BYTES_MAX = 1024 * 1024
 
-# The same of all members of all groups, with some for keeping each: they stay until their session is over,
-# half an hour at the most, whether or not their client is still there. At the edge nobody joins:
-# GROUP_MAX_SIZE_REACHED. Members that are in already and bring no more than the last figure go on, so that
-# those who fill the memory do not stop the groups of others. How many members a single group has is a
+# The same for all members of all groups, plus an overhead for each: they stay until their session is over,
+# half an hour at the most, whether or not their client is still there. At the limit nobody joins:
+# GROUP_MAX_SIZE_REACHED. Members that have joined and bring no more than the last figure stay, so that
+# clients that fill the memory do not stop the groups of others. How many members a single group has is a
 # setting, group.max.size.
 MEMBERS_BYTES_MAX = 256 * 1024 * 1024
 MEMBER_OVERHEAD_BYTES = 1024
 MEMBER_STAYS_BYTES_MAX = 4 * 1024
 
 # Characters of a config's key or value. Kafka's; a value is kept in memory and in every snapshot. At the
-# edge: INVALID_CONFIG.
+# limit: INVALID_CONFIG.
 CONFIG_CHARACTERS_MAX = 32_767
 
 # Characters of a message beside an error code. Messages quote what the client sent, and a string of the older
-# versions ends at 32,767 bytes. At the edge it is cut.
+# versions ends at 32,767 bytes. At the limit it is cut.
 MESSAGE_CHARACTERS_MAX = 1_000
 
 # Settings told by one DescribeConfigs: ten thousand topics with all they have, some 25 MB of answer. At the
-# edge the resources that do not fit get POLICY_VIOLATION; a client asks for them once more.
+# limit the resources that do not fit get POLICY_VIOLATION; a client asks for them once more.
 CONFIGS_PER_RESPONSE_MAX = 400_000
 
 # Fetch sessions cached (KIP-227), Kafka's max.incremental.fetch.session.cache.slots.
 FETCH_SESSIONS_MAX = 1_000
 
 # Partitions that all fetch sessions together remember, about 410 bytes each: a thousand consumers of 300
-# partitions, or 125 MB. At the edge a client gets no session and goes on with full fetches.
+# partitions, or 125 MB. At the limit a client gets no session and goes on with full fetches.
 FETCH_SESSION_PARTITIONS_MAX = 300_000
 
 # Elements of all arrays of one request: topics, partitions, replicas. Each costs about 10 microseconds
 # until it is answered, and everybody else waits meanwhile; a fetch of 20,000 partitions in as many topics
 # still gets through. Without it 8 MB of short names would be millions of objects, and 100 MB of partitions
-# without records gigabytes of them. At the edge the connection is closed.
+# without records gigabytes of them. At the limit the connection is closed.
 ELEMENTS_PER_REQUEST_MAX = 40_000
 
-# Parts that one range of offsets is cut into for whoever shares it out (SplitRanges): as many tasks as any
-# cluster of readers has. At the edge the parts become larger.
+# Parts into which SplitRanges cuts one range of offsets: more tasks than any cluster of readers has. At the
+# limit the parts become larger.
 SPLITS_PER_RANGE_MAX = 10_000
 
 # --- records --------------------------------------------------------------------------------------------
@@ -121,24 +121,24 @@ UNCOMPRESSED_BATCH_BYTES_MAX = 256 * 1024 * 1024
 
 # The same for a batch that the broker opens while it is produced, since others wait in the append queue:
 # so many times the topic's max.message.bytes, but at least the second figure. Producers count a batch
-# uncompressed, so that an honest one stays near max.message.bytes itself. At the edge: INVALID_RECORD.
+# uncompressed, so that an honest one stays near max.message.bytes itself. At the limit: INVALID_RECORD.
 PRODUCED_BATCH_OPENED_RATIO_MAX = 8
 PRODUCED_BATCH_OPENED_BYTES_MIN = 8 * 1024 * 1024
 COMPRESSION_RATIO_MAX = 2_000
 
 # Records of a refused batch that are named in the answer (KIP-467), some 150 bytes each. Kafka has no such
-# limit and names a million of them in 150 MB. At the edge the first ones are named.
+# limit and names a million of them in 150 MB. At the limit the first ones are named.
 RECORD_ERRORS_MAX = 10_000
 
 # What is opened inside the event loop, where nobody else is served meanwhile: some 0.3 ms, with any codec
-# and whatever the batch makes of itself. Compressing again takes ten times as long. Beyond, another process
+# and any content. Compressing again takes ten times as long. Beyond, another process
 # opens the batch while it waits in its partition's append queue.
 OPENED_INLINE_BYTES_MAX = 128 * 1024
 OPENED_INLINE_RECORDS_MAX = 1_000
 RECODED_INLINE_BYTES_MAX = 16 * 1024
 
-# Batches that wait in front of their logs, as bytes with some for their keeping; and requests that wait for
-# the controller. A connection that has so much waiting is not read from; when all connections together have,
+# Batches that wait in append queues, as bytes with an overhead for each; and requests that wait for the
+# controller. A connection that has so much waiting is not read from; when all connections together have,
 # a further batch is answered with REQUEST_TIMED_OUT, which producers try again.
 HELD_BYTES_PER_CONNECTION_MAX = 8 * 1024 * 1024
 HELD_BYTES_MAX = 256 * 1024 * 1024

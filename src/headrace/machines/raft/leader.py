@@ -31,7 +31,7 @@ from headrace.protocol.errors import ErrorCode
 OBSERVER_EXPIRY = Duration(300.0)
 
 # Observers that are described, each some 500 bytes. A cluster has as many as it has brokers, but whoever
-# reaches a controller may call itself by any id. At the edge the one that was silent for longest goes.
+# reaches a controller may call itself by any id. At the limit the one that was silent for longest goes.
 OBSERVERS_MAX = 2_000
 
 
