@@ -28,6 +28,7 @@ REJECTED = {
     r"\b(?:at one|this|at the) door\b": "the check or the place that is meant",
     r"\bbefall(?:s|en)?\b|\bbefell\b": "happens to",
     r"\b[Tt]hrown away\b": "discarded",
+    r"\b[Aa]t the edge\b": "at the limit",
     # "is no JSON"; but "there is no", "is no longer" and "is no more than" are ordinary
     r"(?<!there )(?<!There )\b(?:is|are|was|were) no "
     r"(?!longer|more|less|later|earlier|larger|smaller|slower|faster|worse|better|newer|older)": "is not a",
