@@ -268,6 +268,8 @@ def _scan(
     """
     offset = max(scanned.end_offset, segment.base_offset)
     segment.is_loaded = True
+    if not kept.is_killed:
+        segment.transaction_index.recover(max(offset, kept.flushed_offset))
     segment.transaction_index.cut_to(max(offset, kept.flushed_offset))
     file = segment.file()
     size = file.size()

@@ -91,6 +91,20 @@ class TransactionIndex(EntryFile):
             self._cut_offset = end_offset
             raise
 
+    def recover(self, end_offset: int) -> None:
+        """After a loss of power: keep what was durable, transactions whose marker lies below `end_offset`.
+
+        Of an entry behind them only a part may have reached the disk, with zeros for the rest. So it may name
+        any offset: it is known by its offsets, which do not rise.
+        """
+        count, before = 0, -1
+        for entry in self.entries():
+            aborted = AbortedTransaction(*ENTRY.unpack(entry)[1:])
+            if not aborted.first_offset < aborted.last_offset < end_offset or aborted.last_offset <= before:
+                break
+            count, before = count + 1, aborted.last_offset
+        self.cut(count)
+
     def cut(self, count: int) -> None:
         if self._is_absent:
             self._pending.clear()

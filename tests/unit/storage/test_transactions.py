@@ -11,6 +11,7 @@ from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.producer_state import ProducerState
+from headrace.storage.transaction_index import ENTRY
 
 
 def stable(scene):
@@ -92,6 +93,25 @@ def test_a_damaged_transaction_index_is_made_anew_after_a_loss(scene, damage):
     scene.open("lost")
     assert scene.content(name) == before
     assert scene.log.aborted_transactions(0, 6) == [(7, 0), (7, 2), (7, 4)]
+
+
+@pytest.mark.parametrize("durable", [0, 1, 2])
+@pytest.mark.parametrize("kept_bytes", range(1, ENTRY.size))
+def test_half_an_entry_of_the_transaction_index_may_survive_a_lost_host(scene, durable, kept_bytes):
+    """The rest of it is zeros then: it names offsets at which no transaction ended."""
+    scene.open()
+    for number in range(3):
+        scene.write(7 + number, 0, transactional=True)
+        scene.end(7 + number, committed=False)
+    [name] = scene.names(".txnindex")
+    before = scene.content(name)
+    file = scene.disk.open(f"orders-0/{name}")
+    file.truncate(durable * ENTRY.size + kept_bytes)
+    file.append(bytes(len(before) - file.size()))
+    scene.files = OpenFiles()
+    scene.open("lost", recovery_point=2 * durable)
+    assert scene.content(name) == before
+    assert scene.log.aborted_transactions(0, 6) == [(7, 0), (8, 2), (9, 4)]
 
 
 def test_the_first_abort_of_a_segment_outlives_a_lost_machine(scene):
