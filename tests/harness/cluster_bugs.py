@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -18,6 +18,7 @@ from harness import quorum_bugs
 from headrace.base.ids import BrokerId, Offset
 from headrace.base.time import Instant, Now
 from headrace.machines.raft.leader import Leader
+from headrace.machines.raft.quorum_state import NO_DIRECTORY, NOBODY, QuorumState
 from headrace.machines.replication import follower as following_machine
 from headrace.machines.replication.follower import PartitionFollower
 from headrace.machines.replication.leader import UNKNOWN, PartitionLeader, Progress, ReplicaFetched
@@ -40,7 +41,7 @@ from headrace.node.voter_dials import VoterDials
 from headrace.protocol.errors import ErrorCode
 from headrace.records.batch import read_header
 from headrace.storage import replicating
-from headrace.storage.disk import Disk
+from headrace.storage.disk import Disk, write_atomically
 from headrace.storage.flushing import Flushed, FlushJob
 from headrace.storage.log import PartitionLog
 from headrace.storage.log_state import LogState
@@ -77,9 +78,16 @@ def bug(
 # --- the quorum -------------------------------------------------------------------------------------------
 
 
-@bug(52, "one_vote_per_epoch")
+@bug(7, "one_vote_per_epoch")
 def vote_not_durable() -> Iterator[None]:
-    with patch.object(quorum_driver.PersistJob, "run", lambda self, disk: None):
+    """The epoch is: a node whose file has an earlier one than its log, or none, does not start."""
+
+    def run(self: quorum_driver.PersistJob, disk: Disk) -> None:
+        state = QuorumState.from_bytes(self._data)
+        forgotten = replace(state, voted_id=NOBODY, voted_directory_id=NO_DIRECTORY)
+        write_atomically(disk, quorum_driver.QUORUM_STATE, forgotten.to_bytes())
+
+    with patch.object(quorum_driver.PersistJob, "run", run):
         yield
 
 
@@ -165,7 +173,7 @@ def truncation_to_the_high_watermark() -> Iterator[None]:
         yield
 
 
-@bug(12, "progress_after_healing")
+@bug(237, "progress_after_healing")
 def truncation_without_lineage() -> Iterator[None]:
     """What KIP-279 repaired: the leader's answer is taken, though the follower lacks its epoch."""
 
@@ -176,7 +184,7 @@ def truncation_without_lineage() -> Iterator[None]:
         yield
 
 
-@bug(1, "progress_after_healing", "appended_batches_are_sound")
+@bug(1, "progress_after_healing", "appended_batches_are_sound", "replicas_agree_below_high_watermark")
 def epoch_assigned_by_a_follower() -> Iterator[None]:
     follow = ReplicaFetchers.follow
 
