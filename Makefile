@@ -65,7 +65,7 @@ lint: setup types  ## run ruff, mypy and import-linter
 types: setup  ## run mypy over src (--strict) and tests
 	$(VENV)/bin/mypy
 
-unit: setup  ## run unit and property tests, under a minute
+unit: setup  ## run unit and property tests on one core, some minutes
 	$(PYTEST) tests/unit tests/property
 
 test: setup  ## run all tests that need only PyPI, less than ten minutes on two cores; print the unit tests' coverage

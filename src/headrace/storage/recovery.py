@@ -268,9 +268,10 @@ def _scan(
     """
     offset = max(scanned.end_offset, segment.base_offset)
     segment.is_loaded = True
-    if not kept.is_killed:
+    if kept.is_killed:
+        segment.transaction_index.cut_to(max(offset, kept.flushed_offset))
+    else:
         segment.transaction_index.recover(max(offset, kept.flushed_offset))
-    segment.transaction_index.cut_to(max(offset, kept.flushed_offset))
     file = segment.file()
     size = file.size()
     walk = Walk(file)
