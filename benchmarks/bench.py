@@ -6,6 +6,7 @@ removed afterwards, and measures them in turns (A B A B A B): what the machine d
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
 import sys
@@ -26,6 +27,7 @@ from harness.kafka import Kafka
 
 KINDS: dict[str, type[Broker]] = {"headrace": Headrace, "kafka": Kafka}
 WAIT_S = 120
+MADV_POPULATE_WRITE = 23  # Linux 5.14; the module mmap has no name for it
 
 
 class Named(Protocol):
@@ -97,6 +99,15 @@ class Bench:
             for broker in brokers if repeat % 2 == 0 else reversed(brokers):
                 told = take(broker)
                 self.say(f"{what}  {broker.name:8} {repeat + 1}/{repeats}  {told}")
+
+
+def touch_memory(size: int) -> None:
+    """Use so much memory once and free it, so that the page cache of the next turn gets pages that the host
+    has given us already: on a virtual machine that returns free memory to its host, the first use of a page
+    can cost more than all that the broker does with it.
+    """
+    with mmap.mmap(-1, size) as memory:
+        memory.madvise(MADV_POPULATE_WRITE)
 
 
 def create_topic(broker: Broker, topic: str, partitions: int = 1, **configs: str) -> None:

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from confluent_kafka.admin import NewTopic
 
 from benchmarks import coordinator_kills, generators
-from benchmarks.bench import Bench, cpu_seconds
+from benchmarks.bench import Bench, cpu_seconds, touch_memory
 from benchmarks.report import Measure
 from harness.cluster import Cluster
 
@@ -34,11 +34,11 @@ LIMITS_S = {"leader": 1.0, "leader that is the active controller": 1.5, "followe
 
 
 @contextmanager
-def clusters(bench: Bench) -> Iterator[list[Cluster]]:
-    """One running cluster of each kind."""
+def clusters(bench: Bench, *kinds: str) -> Iterator[list[Cluster]]:
+    """One running cluster of each of these kinds, or of each kind that takes part."""
     with ExitStack() as running:
         made = []
-        for kind in bench.kinds:
+        for kind in kinds or bench.kinds:
             directory = running.enter_context(bench.directory())
             bench.say(f"starting three of {kind}")
             made.append(running.enter_context(Cluster(kind, directory, SETTINGS)))
@@ -72,7 +72,10 @@ def replicated(bench: Bench) -> None:
         for partitions in (1, 12):
             _throughput(bench, running, partitions)
         _latency(bench, running)
-        _beside_idle_partitions(bench, running)
+    what = f"CPU per GB beside {IDLE_PARTITIONS} idle partitions, of alone"
+    beside_idle = bench.measure("T6", what, "×", higher_is_better=False, limit=1.2)
+    for kind in bench.kinds:
+        _beside_idle_partitions(bench, kind, beside_idle)
 
 
 def _throughput(bench: Bench, running: list[Cluster], partitions: int) -> None:
@@ -82,17 +85,24 @@ def _throughput(bench: Bench, running: list[Cluster], partitions: int) -> None:
     count = bench.amount(400_000)
 
     def take(cluster: Cluster) -> str:
-        create_topic(cluster, "T6", partitions)
-        before = cpu_of(cluster)
-        where = 0 if partitions == 1 else -partitions
-        figures = generators.produce(cluster, "T6", count, 1000, partition=where, acks="-1")
-        used = (cpu_of(cluster) - before) / (count * 1000 / 1e9)
-        delete_topic(cluster, "T6")
-        rate.add(cluster.name, figures["mb_per_s"])
+        mb_per_s, used = _written(cluster, count, partitions)
+        rate.add(cluster.name, mb_per_s)
         cost.add(cluster.name, used)
-        return f"{figures['mb_per_s']:.0f} MB/s, {used:.2f} s of CPU per GB"
+        return f"{mb_per_s:.0f} MB/s, {used:.2f} s of CPU per GB"
 
     bench.turns(running, "T6", take)
+
+
+def _written(cluster: Cluster, count: int, partitions: int = 1) -> tuple[float, float]:
+    """MB/s, and seconds of CPU of all brokers per GB."""
+    create_topic(cluster, "T6", partitions)
+    touch_memory(count * 1000 * 3)
+    before = cpu_of(cluster)
+    where = 0 if partitions == 1 else -partitions
+    figures = generators.produce(cluster, "T6", count, 1000, partition=where, acks="-1")
+    used = (cpu_of(cluster) - before) / (count * 1000 / 1e9)
+    delete_topic(cluster, "T6")
+    return figures["mb_per_s"], used
 
 
 def _latency(bench: Bench, running: list[Cluster]) -> None:
@@ -135,26 +145,26 @@ def _paced(cluster: Cluster, topic: str, seconds: float) -> list[float]:
     return took[len(took) // 10 :]  # the first are those of a client that has just connected
 
 
-def _beside_idle_partitions(bench: Bench, running: list[Cluster]) -> None:
-    what = f"1 partition beside {IDLE_PARTITIONS} idle ones, of alone"
-    measure = bench.measure("T6", what, "×")
-    count = bench.amount(200_000)
-    alone: dict[str, list[float]] = {}
+def _beside_idle_partitions(bench: Bench, kind: str, measure: Measure) -> None:
+    """Two clusters of one kind take turns, and one of them has idle partitions. One cluster, measured before
+    and after it gets them, would also show whatever else changes with time.
+    """
+    count = bench.amount(400_000)
+    with clusters(bench, kind, kind) as (alone, beside):
+        for cluster in (alone, beside):
+            _written(cluster, count)
+        create_topic(beside, "T6-idle", IDLE_PARTITIONS)
+        costs: dict[Cluster, list[float]] = {alone: [], beside: []}
 
-    def rate(cluster: Cluster) -> float:
-        return generators.produce(cluster, "T6-hot", count, 1000, acks="-1")["mb_per_s"]
+        def take(cluster: Cluster) -> str:
+            rate, cost = _written(cluster, count)
+            costs[cluster].append(cost)
+            where = "beside idle ones" if cluster is beside else "alone"
+            return f"{where}: {rate:.0f} MB/s, {cost:.2f} s of CPU per GB"
 
-    for cluster in running:
-        create_topic(cluster, "T6-hot")
-        alone[cluster.name] = [rate(cluster) for _ in range(bench.repeats)]
-        create_topic(cluster, "T6-idle", IDLE_PARTITIONS)
-
-    def take(cluster: Cluster) -> str:
-        ratio = rate(cluster) / statistics.median(alone[cluster.name])
-        measure.add(cluster.name, ratio)
-        return f"{ratio:.2f} × alone"
-
-    bench.turns(running, "T6 idle", take)
+        bench.turns([alone, beside], "T6 idle", take)
+        for one, other in zip(costs[alone], costs[beside], strict=True):
+            measure.add(kind, other / one)
 
 
 # --- T7 --------------------------------------------------------------------------------------------
