@@ -5,12 +5,15 @@ leave sectors of zeros, but only after the flushed part. All other bytes that ar
 damage: it is reported, and the batches after it are kept.
 """
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
 from headrace.records.batch import (
     ATTRIBUTES_AT,
+    CRC_AT,
     HEADER_BYTES,
+    LENGTH_AT,
     LENGTH_OVERHEAD,
     MAGIC,
     MAGIC_AT,
@@ -67,24 +70,33 @@ def next_intact(data: Data, position: int, offset: int) -> int | None:
 
 
 def is_cut_short(rest: Data, offset: int) -> bool:
-    """Whether the last bytes of a segment are the beginning of a batch for `offset`, whose write a kill
-    interrupted.
+    """Whether the last bytes of a file are the beginning of a batch for `offset`, whose write a kill
+    interrupted. No record in the file holds batches; else see `Walk.is_cut_short`.
     """
-    size = len(rest)
-    if bytes(rest[:8]) != offset.to_bytes(8, "big")[:size]:
+    if not _begins(rest, offset, len(rest)):
         return False
-    if size > MAGIC_AT and rest[MAGIC_AT] != MAGIC:
-        return False
-    if size >= LENGTH_OVERHEAD and _LENGTH.unpack_from(rest, 8)[0] + LENGTH_OVERHEAD <= max(
-        size, HEADER_BYTES - 1
-    ):
-        return False  # by its own length it is whole
-    if size < HEADER_BYTES:
+    if len(rest) < HEADER_BYTES:
         return True
     # a whole batch whose length alone was damaged keeps its checksum
-    if crc32c(rest[ATTRIBUTES_AT:]) == _CRC.unpack_from(rest, 17)[0]:
+    if crc32c(rest[ATTRIBUTES_AT:]) == _CRC.unpack_from(rest, CRC_AT)[0]:
         return False
     return next_intact(rest, 1, offset) is None
+
+
+def _begins(start: Data, offset: int, left: int, *, is_dense: bool = True) -> bool:
+    """Whether a batch for `offset` begins with these bytes that is longer than the bytes that are left; where
+    records are missing, one for a later offset.
+    """
+    unread_bits = 8 * max(8 - left, 0)
+    highest = offset if is_dense else offset + _OFFSETS_MAX
+    if not offset >> unread_bits <= int.from_bytes(start[:8]) <= highest >> unread_bits:
+        return False
+    if left > MAGIC_AT and start[MAGIC_AT] != MAGIC:
+        return False
+    if left < LENGTH_OVERHEAD:
+        return True
+    size: int = _LENGTH.unpack_from(start, LENGTH_AT)[0] + LENGTH_OVERHEAD
+    return size > max(left, HEADER_BYTES - 1)
 
 
 def is_lost_write(rest: Data, offset: int) -> bool:
@@ -124,30 +136,31 @@ class Walk:
         if at + size <= len(self._chunk):
             crc = crc32c(self._chunk[at + ATTRIBUTES_AT : at + size])
         else:
-            crc = self._long_crc(position, size)
+            crc = self._crc(position + ATTRIBUTES_AT, position + size)
         return header if crc == header.crc else None
 
     def next_valid(self, position: int, least: int, *, is_dense: bool = False) -> int | None:
         """Where the next valid batch at or behind `position` begins, with offsets from `least` on. What
         follows it has to fit: a record may hold the bytes of a batch, and the checksum covers no offset.
         """
+        for at, header in self._possible(position, least):
+            if self.valid_at(at) is not None and self._is_followed(at, header, is_dense=is_dense):
+                return at
+        return None
+
+    def _possible(self, position: int, least: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Where a batch may begin at or behind `position`, with offsets from `least` on."""
         while position + HEADER_BYTES <= self._end:
-            chunk = self._file.read(position, _CHUNK_BYTES)
+            chunk = self._file.read(position, min(_CHUNK_BYTES, self._end - position))
             found = chunk.find(MAGIC, MAGIC_AT)
             while 0 <= found <= len(chunk) - HEADER_BYTES + MAGIC_AT:
                 header = read_header(chunk, found - MAGIC_AT)
-                at = position + found - MAGIC_AT
-                if (
-                    least <= header.base_offset < least + _OFFSETS_MAX
-                    and self.valid_at(at) is not None
-                    and self._is_followed(at, header, is_dense=is_dense)
-                ):
-                    return at
+                if header.size >= HEADER_BYTES and least <= header.base_offset < least + _OFFSETS_MAX:
+                    yield position + found - MAGIC_AT, header
                 found = chunk.find(MAGIC, found + 1)
             if len(chunk) < _CHUNK_BYTES:
                 break
             position += len(chunk) - HEADER_BYTES
-        return None
 
     def _is_followed(self, position: int, header: BatchHeader, *, is_dense: bool) -> bool:
         """By a valid batch with the next offsets, or by nothing."""
@@ -162,8 +175,9 @@ class Walk:
         )
 
     def behind(self, position: int, least: int, *, is_dense: bool = False) -> int | None:
-        """Where the batch ends that is damaged at `position`, by its own length or by the next valid one;
-        None when nothing tells. In a dense log no offset is missing between two batches.
+        """Where the batch ends that is damaged at `position`, by its own length, by its checksum or by the
+        next valid one; None when nothing tells, or when it is the last one. In a dense log no offset is
+        missing between two batches.
         """
         if position + HEADER_BYTES <= self._end:
             damaged = read_header(self._file.read(position, HEADER_BYTES))
@@ -173,15 +187,40 @@ class Walk:
                 # the length alone may be damaged, and lead past others
                 if header is not None and header.base_offset == least + damaged.last_offset_delta >= least:
                     return following
+            if following == self._end:
+                return None
+            end = self._summed_end(position, damaged, least)
+            if end is not None:
+                return end if end < self._end else None
         return self.next_valid(position + 1, least, is_dense=is_dense)
+
+    def is_cut_short(self, position: int, offset: int, *, is_dense: bool) -> bool:
+        """Whether the file ends with the beginning of a batch for `offset`, whose write was interrupted.
+        That an intact batch follows does not speak against it: a record may hold the bytes of one.
+        """
+        start = self._file.read(position, HEADER_BYTES)
+        if not _begins(start, offset, self._end - position, is_dense=is_dense):
+            return False
+        return len(start) < HEADER_BYTES or self._summed_end(position, read_header(start), offset + 1) is None
+
+    def _summed_end(self, position: int, header: BatchHeader, least: int) -> int | None:
+        """Where the batch ends by its checksum, if its length alone is damaged: where another one may begin,
+        or at the end.
+        """
+        if header.magic != MAGIC:
+            return None
+        crc, summed = 0, position + ATTRIBUTES_AT
+        for at, _ in self._possible(position + HEADER_BYTES, least):
+            crc, summed = self._crc(summed, at, crc), at
+            if crc == header.crc:
+                return at
+        return self._end if self._crc(summed, self._end, crc) == header.crc else None
 
     def _read(self, position: int) -> None:
         self._chunk = memoryview(self._file.read(position, _CHUNK_BYTES))
         self._chunk_at = position
 
-    def _long_crc(self, position: int, size: int) -> int:
-        crc = 0
-        at, end = position + ATTRIBUTES_AT, position + size
+    def _crc(self, at: int, end: int, crc: int = 0) -> int:
         while at < end:
             piece = self._file.read(at, min(_CHUNK_BYTES, end - at))
             if not piece:

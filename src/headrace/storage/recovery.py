@@ -21,7 +21,7 @@ from headrace.records._codec import Row
 from headrace.records.batch import HEADER_BYTES, MAGIC, BatchHeader, read_header
 from headrace.records.errors import BadRecords
 from headrace.records.reader import read_rows
-from headrace.storage.damage import HOLE_BYTES, Damage, Walk, is_cut_short
+from headrace.storage.damage import HOLE_BYTES, Damage, Walk
 from headrace.storage.errors import DamagedLog
 from headrace.storage.segment import Segment
 
@@ -289,7 +289,7 @@ def _scan(
                 epochs.append((header.leader_epoch, header.base_offset))
             continue
         behind = walk.behind(segment.size, offset + 1, is_dense=not has_gaps)
-        if _is_torn(segment, offset, behind, size, kept):
+        if _is_torn(segment, offset, behind, walk, kept, is_dense=not has_gaps):
             break
         offset = _pass_by(segment, scanned, offset, behind, size, kept, following)
     scanned.end_offset = offset
@@ -347,14 +347,17 @@ def _continues(
     return base_offset == header.next_offset or (has_gaps and base_offset > header.last_offset)
 
 
-def _is_torn(segment: Segment, offset: int, behind: int | None, size: int, kept: _Kept) -> bool:
+def _is_torn(
+    segment: Segment, offset: int, behind: int | None, walk: Walk, kept: _Kept, *, is_dense: bool
+) -> bool:
     """Whether a stop can have left bytes that are not a valid batch: then they were never durable."""
     if offset < kept.end_offset:
         return False
-    if kept.is_killed:
-        return behind is None and is_cut_short(segment.file().read(segment.size, size - segment.size), offset)
-    if behind is None or kept.flushed_offset:
+    is_certain = not kept.is_killed and (behind is None or kept.flushed_offset > 0)
+    if is_certain or walk.is_cut_short(segment.size, offset, is_dense=is_dense):
         return True
+    if kept.is_killed or behind is None:
+        return False
     # what was flushed is not known: a sector of zeros is what a power loss leaves, other bytes are damage
     return bytes(HOLE_BYTES) in segment.file().read(segment.size, behind - segment.size)
 
