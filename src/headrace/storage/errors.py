@@ -94,7 +94,7 @@ class WrongDirectory(StorageError):
 
 
 class DamagedProperties(StorageError):
-    """The owner of the directory is unknown: its meta.properties is damaged."""
+    """The owner of the directory is unknown: its meta.properties is damaged or lost."""
 
 
 class InconsistentTopicId(StorageError):

@@ -9,7 +9,7 @@ from headrace.base.ids import id_text
 from headrace.records.builder import build_batch
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import read_whole
-from headrace.storage.errors import InconsistentTopicId, LogOffline, WrongDirectory
+from headrace.storage.errors import DamagedProperties, InconsistentTopicId, LogOffline, WrongDirectory
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
@@ -51,6 +51,24 @@ def test_a_new_directory_says_whose_it_is():
         "node.id=1",
         f"directory.id={id_text(DIRECTORY_ID)}",
     }
+
+
+def test_a_directory_with_partitions_that_lost_its_properties_is_not_new():
+    disk = MemoryDisk()
+    append(open_log(open_directory(disk)))
+    disk.remove("meta.properties")
+    before = dict(disk.files())
+    with pytest.raises(DamagedProperties, match=r"data has partitions, but no meta\.properties"):
+        open_directory(disk)
+    assert dict(disk.files()) == before
+
+
+def test_names_like_those_of_partitions_do_not_make_a_directory_old():
+    """An empty directory, which nobody has written to, and somebody's file."""
+    disk = MemoryDisk()
+    disk.make_dir("orders-0")
+    disk.open("notes-1", create=True).append(b"x")
+    assert open_directory(disk).directory_id == DIRECTORY_ID
 
 
 def test_kafkas_meta_properties_are_understood():

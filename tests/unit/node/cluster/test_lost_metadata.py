@@ -13,6 +13,7 @@ from headrace.node.quorum_driver import QUORUM_STATE
 from headrace.simulator.manual_host import ManualHost
 from headrace.storage.checkpoints import META_PROPERTIES
 from headrace.storage.disk import Disk
+from headrace.storage.errors import DamagedProperties
 
 
 def lose(disk: Disk, what: str) -> None:
@@ -41,6 +42,15 @@ def test_a_voter_does_not_start_without_what_it_promised(what: str) -> None:
     with pytest.raises(DamagedMetadata) as refused:
         follower.start()
     assert (QUORUM_STATE if what == "vote" else METADATA_DIRECTORY) in str(refused.value)
+    assert dict(follower.disk.files()) == before, "nothing was changed"
+
+
+def test_a_voter_that_does_not_know_its_directory_does_not_become_an_observer() -> None:
+    _, follower = killed_follower()
+    follower.disk.remove(META_PROPERTIES)
+    before = dict(follower.disk.files())
+    with pytest.raises(DamagedProperties, match=r"no meta\.properties"):
+        follower.start()
     assert dict(follower.disk.files()) == before, "nothing was changed"
 
 
