@@ -93,19 +93,38 @@ class ProducerIds(Waitable):
     def is_asking(self) -> bool:
         return self._is_asking
 
-    def source(self, now: Now) -> Callable[[], int]:
-        """What gives ids to a coordinator that may or may not need one.
+    def give_back(self, producer_id: ProducerId) -> None:
+        """Nobody has seen the id that was taken last."""
+        if producer_id == self._next - 1:
+            self._next = producer_id
 
-        NotGrantedYet when there is none that may be told at once; in a moment there may be.
+    def source(self, now: Now) -> "IdSource":
+        """What gives an id to a coordinator that may or may not need one."""
+        return IdSource(self, now)
+
+
+class IdSource:
+    __slots__ = ("_ids", "_now", "_taken")
+
+    def __init__(self, ids: ProducerIds, now: Now) -> None:
+        self._ids = ids
+        self._now = now
+        self._taken: ProducerId | None = None
+
+    def __call__(self) -> ProducerId:
+        """NotGrantedYet when there is none that may be told at once; in a moment there may be."""
+        self._taken = self._ids.take(self._now)
+        if self._taken is None:
+            raise NotGrantedYet
+        return self._taken
+
+    def give_back(self) -> None:
+        """The decision was undone. Clients that are refused come back many times a second, and each block of
+        ids is a record of the metadata.
         """
-
-        def fresh_id() -> int:
-            taken = self.take(now)
-            if taken is None:
-                raise NotGrantedYet
-            return taken
-
-        return fresh_id
+        if self._taken is not None:
+            self._ids.give_back(self._taken)
+            self._taken = None
 
 
 class AwaitedId(Parked):

@@ -40,6 +40,8 @@ class EndTxn:
             decision = shard.decide(request.now, body.transactional_id, shard.machine.end, value, fresh_id)
         except (NotGrantedYet, *FAULTS):
             return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if isinstance(decision, ErrorCode):
+            fresh_id.give_back()
         version = request.version
         return shard.answer(request, decision, lambda ended: respond(ended, version), refused)
 

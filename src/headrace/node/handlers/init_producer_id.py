@@ -55,6 +55,8 @@ class InitProducerId:
             )
         except NotGrantedYet:
             return not_now()
+        if isinstance(decision, ErrorCode):
+            fresh_id.give_back()
         version = request.version
         return shard.answer(request, decision, lambda granted: respond(granted, version), refused)
 

@@ -31,6 +31,8 @@ class JoinSink:
             decision = shard.decide(request.now, body.app_id, shard.machine.join, asked(body), fresh_id)
         except (NotGrantedYet, *FAULTS):
             return refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        if isinstance(decision, ErrorCode):
+            fresh_id.give_back()
         return shard.answer(request, decision, respond, refused)
 
 

@@ -408,6 +408,17 @@ class TestTransactions:
         again = host.ask(request, 5)
         assert (again.error_code, again.producer_epoch) == (0, producer.epoch + 1)
 
+    def test_refused_producers_use_no_ids_up(self, host: ManualHost) -> None:
+        """Each block of ids is a record of the metadata, and they come back many times a second."""
+        first = Producer(host)
+        refuse_records(host, TRANSACTIONS)
+        for name in ("tx", "tx 2", "tx 3"):
+            request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+            assert host.ask(request, 5).error_code == REFUSED
+        take_records(host, TRANSACTIONS)
+        request = InitProducerIdRequest(transactional_id="tx 4", transaction_timeout_ms=60_000)
+        assert host.ask(request, 5).producer_id == first.id + 1
+
     def test_a_timeout_aborts_as_soon_as_that_can_be_written(self, host: ManualHost) -> None:
         producer = Producer(host, timeout_ms=1_000)
         assert producer.add("t") == 0
