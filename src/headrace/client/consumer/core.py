@@ -11,7 +11,7 @@ from typing import TypeVar
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Partition, TopicPartition
 from headrace.client.consumer.fetch_buffer import Unread, first_offsets, partition_of
-from headrace.client.consumer.offsets import Committed, OffsetAndTimestamp
+from headrace.client.consumer.offsets import Committed, OffsetAndTimestamp, committed_offset
 from headrace.client.consumer.rebalance_callbacks import Callbacks, OnCommit, RebalanceListener
 from headrace.client.consumer.session import ConsumerSession
 from headrace.client.errors import ClientError, Closed, InvalidInput, TimedOut, WokenUp
@@ -176,7 +176,7 @@ class ConsumerCore:
         yield from self._all_told(self.session.unsubscribe(self._clock()), self._until(None))
         self._callbacks.listener = RebalanceListener()
 
-    def assign(self, partitions: Iterable[PartitionLike] | Mapping[P, int]) -> None:
+    def assign(self, partitions: Iterable[PartitionLike] | Mapping[P, int | CommittedOffset]) -> None:
         self._check_open()
         self._seek_back(self.unread)
         if isinstance(partitions, Mapping):
@@ -185,9 +185,10 @@ class ConsumerCore:
         else:
             self.session.assign(self._clock(), list(map(_topic_partition, partitions)))
 
-    def seek(self, at: PartitionLike, offset: int) -> None:
+    def seek(self, at: PartitionLike, offset: int | CommittedOffset) -> None:
         self._check_open()
-        self.session.seek(self._clock(), _topic_partition(at), offset)
+        begin = committed_offset(offset)
+        self.session.seek(self._clock(), _topic_partition(at), begin.offset, begin.leader_epoch)
         self.unread.drop(lambda each: each == at)
 
     def seek_to_beginning(self, partitions: Iterable[PartitionLike] | None) -> None:

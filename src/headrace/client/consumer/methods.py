@@ -179,8 +179,9 @@ class ConsumerMethods(Client):
         """
         return self._core.unsubscribe()
 
-    def assign(self, partitions: Iterable[PartitionLike] | Mapping[P, int]) -> None:
-        """Reads exactly these partitions, without a group; a mapping says from which offsets.
+    def assign(self, partitions: Iterable[PartitionLike] | Mapping[P, int | CommittedOffset]) -> None:
+        """Reads exactly these partitions, without a group; a mapping, such as that of `positions`, says from
+        which offsets. For what the leader epoch in it is good, see `seek`.
 
         >>> consumer.assign([("orders", 0)])
         >>> consumer.assignment
@@ -228,12 +229,22 @@ class ConsumerMethods(Client):
 
     # --- where it is read -----------------------------------------------------------------------------------
 
-    def seek(self, at: PartitionLike, offset: int) -> None:
+    def seek(self, at: PartitionLike, offset: int | CommittedOffset) -> None:
         """Sets the position of a partition: the next message is the one at this offset, or the first one
         after it.
 
+        With a `CommittedOffset`, as `positions` and `committed` return it, the leader epoch of the last
+        record that was read comes along. If the log has lost that record since (after an unclean election,
+        say), the consumer notices it, also in a new process, as after a failover while it reads: it continues
+        where the log differs, or raises `LogTruncation` if auto.offset.reset is none.
+
         >>> consumer.assign({("orders", 0): 0})
-        >>> consumer.seek(("orders", 0), 1)
+        >>> messages = consumer.poll(10, max_records=1)
+        >>> kept = consumer.positions()
+        >>> consumer.seek(("orders", 0), 0)
+        >>> [message.value for message in consumer.poll(10, max_records=1)]
+        [b'first']
+        >>> consumer.seek(("orders", 0), kept["orders", 0])
         >>> [message.value for message in consumer.poll(10)]
         [b'second']
         """

@@ -245,7 +245,7 @@ class OffsetCalls:
         timeout_s: float | None,
     ) -> Pending[Committed]:
         group = self.needed_group("to commit")
-        wanted = {at: _committed(each) for at, each in offsets.items()}
+        wanted = {at: committed_offset(each) for at, each in offsets.items()}
         pending: Pending[Committed] = Pending("committing offsets")
         self._commits[group.commit(now, wanted, timeout_s)] = pending
         return pending
@@ -295,7 +295,8 @@ class OffsetCalls:
         return pending
 
 
-def _committed(given: int | CommittedOffset) -> CommittedOffset:
+def committed_offset(given: int | CommittedOffset) -> CommittedOffset:
+    """With an offset alone nobody knows under which leader the record before it was written."""
     committed = CommittedOffset(given) if isinstance(given, int) else CommittedOffset(*given)
     check_offset(committed.offset)
     return committed

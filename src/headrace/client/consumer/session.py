@@ -18,8 +18,8 @@ from headrace.client.consumer.offsets import (
     CommittedOffsets,
     Ends,
     OffsetCalls,
-    check_offset,
     check_partitions,
+    committed_offset,
 )
 from headrace.client.consumer.position import ConsumerEvent
 from headrace.client.consumer.reader import PartitionReader
@@ -246,7 +246,9 @@ class ConsumerSession(PartitionReader):
         self._digest(now)
 
     def assign(
-        self, now: Instant, partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | None]
+        self,
+        now: Instant,
+        partitions: Iterable[TopicPartition] | Mapping[TopicPartition, int | CommittedOffset | None],
     ) -> None:
         """Reads exactly these partitions, from the given offsets. Without an offset a partition keeps its
         position, or begins at the committed offset or where auto.offset.reset says.
@@ -255,17 +257,15 @@ class ConsumerSession(PartitionReader):
             raise InvalidInput("this consumer uses subscribe(); call unsubscribe() before assign()")
         if self._leaving:
             raise InvalidInput("this consumer has not left its group yet; wait until unsubscribe() returns")
-        wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
-        check_partitions(wanted)
-        for offset in wanted.values():
-            if offset is not None:
-                check_offset(offset)
+        given = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
+        check_partitions(given)
+        wanted = {at: None if each is None else committed_offset(each) for at, each in given.items()}
         self._save(now)
         self._remove([at for at in self._positions if at not in wanted])
         self._add([at for at in wanted if at not in self._positions])
-        for at, offset in wanted.items():
-            if offset is not None:
-                self.seek(now, at, offset)
+        for at, begin in wanted.items():
+            if begin is not None:
+                self.seek(now, at, begin.offset, begin.leader_epoch)
 
     @property
     def subscription(self) -> Subscription | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from logging import getLogger
+
 import pytest
 
 from harness.scripted_consumer import A0, A1, WALL_MS, ScriptedConsumer, asked, data, offsets, rows
+from headrace.client.consumer.core import ConsumerCore
 from headrace.client.consumer.position import LogTruncated, PositionReset
 from headrace.client.errors import (
     ConnectionLost,
@@ -14,8 +17,10 @@ from headrace.client.errors import (
     NoOffset,
     UnsupportedByBroker,
 )
+from headrace.client.membership.events import CommittedOffset
+from headrace.client.serializers import Deserializers
 from headrace.client.settings.configuration import InvalidSetting
-from headrace.client.settings.consumer import Reset, ResetKind, parse_reset
+from headrace.client.settings.consumer import ConsumerSettings, Reset, ResetKind, parse_reset
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse
 from headrace.protocol.messages.list_offsets import ListOffsetsRequest
@@ -323,6 +328,24 @@ def test_a_position_with_an_older_epoch_is_checked_before_the_first_fetch() -> N
     consumer.cluster.epochs[A0] = 4
     consumer.session.assign(consumer.now, [A0])
     consumer.session.seek(consumer.now, A0, 9, leader_epoch=2)
+    epoch_end(consumer, 2, 8)
+    assert consumer.told() == [LogTruncated(A0, 9, 8)]
+
+
+@pytest.mark.parametrize("way", ["assign", "seek"])
+def test_an_offset_that_was_kept_with_its_epoch_is_checked_in_a_new_process(way: str) -> None:
+    """As `positions` returns it, and an application keeps it in a database of its own."""
+    consumer = ScriptedConsumer()
+    consumer.cluster.epochs[A0] = 4
+    no_deserializers = Deserializers(None, None)
+    core = ConsumerCore(
+        consumer.session, ConsumerSettings(), no_deserializers, lambda: consumer.now, log=getLogger()
+    )
+    if way == "assign":
+        core.assign({A0: CommittedOffset(9, leader_epoch=2)})
+    else:
+        core.assign([A0])
+        core.seek(("a", 0), CommittedOffset(9, leader_epoch=2))
     epoch_end(consumer, 2, 8)
     assert consumer.told() == [LogTruncated(A0, 9, 8)]
 
