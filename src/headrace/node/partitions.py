@@ -33,6 +33,7 @@ from headrace.protocol.metadata_records import (
 )
 from headrace.storage.errors import DiskFull, LogOffline, StorageError, is_transient
 from headrace.storage.log import PartitionLog
+from headrace.storage.lost_beginning import LostBeginning
 from headrace.storage.moving import Arrival
 
 INTERNAL_TOPICS = frozenset(
@@ -144,6 +145,8 @@ class Partitions:
         for name, directory in self._directories.items():
             if directory.trust != "clean":
                 self._recover_all(now, name, are_shared=directory.trust == "killed")
+        for (topic_id, index), begin in looked.beheaded.items():
+            self._doubt(now, self._by_id[topic_id].replicas[index], begin)
         self._locations.sweep(now, removed, self._name_of)
 
     def take_roles(self, now: Now, image: ClusterImage) -> None:
@@ -169,6 +172,16 @@ class Partitions:
             partition=f"{partition.topic}-{index}",
             advice="its log directory is offline or not in log.dirs: bring it back, or delete the topic",
         )
+
+    def _doubt(self, now: Now, partition: Partition, begin: LostBeginning) -> None:
+        """Its first segments are missing, and others have them. Nothing of it is removed before another
+        replica leads: whether the others are still in sync is known to the controller alone.
+        """
+        try:
+            partition.opened(now)
+            self._directories[partition.directory].doubt(partition.topic, partition.index, begin)
+        except StorageError as fault:
+            self._directories.storage_failed(now, partition, fault)
 
     def _recover_all(self, now: Now, name: str, *, are_shared: bool) -> None:
         """The host went down: every log is scanned from its recovery point before anybody is served. After a

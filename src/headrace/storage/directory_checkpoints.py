@@ -127,6 +127,11 @@ class DirectoryCheckpoints:
         """The recovery points have a checksum."""
         return checkpoints.RECOVERY_POINTS in self.sums
 
+    @property
+    def are_starts_checked(self) -> bool:
+        """The log starts are there, and have a checksum: this program has written them."""
+        return checkpoints.LOG_STARTS in self.sums and not self.has_lost_starts
+
     def remove_old_sums(self) -> None:
         """It may be tried again."""
         if self._has_old_sums:

@@ -31,6 +31,7 @@ from headrace.storage.disk import Disk
 from headrace.storage.disk_errors import DirectoryStatus, translates_errors
 from headrace.storage.errors import DamagedLog, DiskFull, InconsistentTopicId, is_transient
 from headrace.storage.log import PartitionLog
+from headrace.storage.lost_beginning import LostBeginning, lost_beginning
 from headrace.storage.moving import Arrival, arrive
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_directories import has_segments, list_partitions, unused_doomed_name
@@ -259,6 +260,28 @@ class LogDirectory:
             )
         except OSError:
             return False  # nobody can tell: whoever opens it meets the error
+
+    def lost_beginning(self, topic: str, partition: int) -> LostBeginning | None:
+        """What its log has lost in front, if that can be told before it is opened."""
+        known, directory = self._checkpoints, f"{topic}-{partition}"
+        # Kafka names only starts that lie inside a segment
+        if self._stop.trust == "lost" or not known.are_starts_checked:
+            return None
+        try:
+            if known.marks_in(directory):
+                return None
+            return lost_beginning(self._disk, directory, known.log_starts.get((topic, partition), 0))
+        except OSError:
+            return None  # whoever opens it meets the error
+
+    def doubt(self, topic: str, partition: int, begin: LostBeginning) -> None:
+        """An open log counts as damaged from its beginning on. Until it is cut there, checkpoints say that it
+        begins where it did: else the next start would find nothing wrong.
+        """
+        log = self._logs[topic, partition]
+        what = f"the segments before offset {begin.base_offset} are missing"
+        log.damages.append(Damage(log.directory, what, begin.log_start_offset))
+        self._checkpoints.promise_less((topic, partition), log.log_end_offset, begin.log_start_offset)
 
     @property
     def has_lost_starts(self) -> bool:

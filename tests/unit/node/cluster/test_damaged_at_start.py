@@ -21,6 +21,7 @@ from headrace.protocol.messages.delete_records import (
 from headrace.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.storage.checkpoints import LOG_STARTS
 from headrace.storage.disk import Disk, read_whole, write_atomically
+from headrace.storage.log import PartitionLog
 
 
 def partition(one: Controller) -> PartitionState:
@@ -28,13 +29,13 @@ def partition(one: Controller) -> PartitionState:
     return state
 
 
-def with_one_record(flush_messages: str) -> tuple[Controllers, Controller]:
+def with_one_record(flush_messages: str, min_insync_replicas: str = "2") -> tuple[Controllers, Controller]:
     """Three brokers that have it, and the one that leads."""
     cluster = Controllers(are_brokers=True).start()
     first = cluster.elected()
     brokers = first.metadata.image.brokers
     assert cluster.run(20, lambda: [broker.is_fenced for broker in brokers.values()] == [False] * 3)
-    configs = {"flush.messages": flush_messages, "min.insync.replicas": "2"}
+    configs = {"flush.messages": flush_messages, "min.insync.replicas": min_insync_replicas}
     topic = CreatableTopic(
         name="t",
         num_partitions=1,
@@ -45,11 +46,24 @@ def with_one_record(flush_messages: str) -> tuple[Controllers, Controller]:
     cluster.answer_on(cluster.send_request(first, create, 7, "PLAINTEXT"), create, 7)
     cluster.run(2)
     leader = cluster.nodes[partition(first).leader]
+    write(cluster, leader)
+    return cluster, leader
+
+
+def write(cluster: Controllers, leader: Controller) -> None:
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(b"a"))])
     produce = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
     answer = cluster.answer_on(cluster.send_request(leader, produce, 9, "PLAINTEXT"), produce, 9, seconds=5)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
     cluster.run(10)  # checkpoints are written
+
+
+def with_two_segments(min_insync_replicas: str = "2") -> tuple[Controllers, Controller]:
+    """Each has a record."""
+    cluster, leader = with_one_record("1", min_insync_replicas)
+    for one in cluster.nodes.values():
+        opened(cluster, one).roll(cluster.clock.now().wall_ms)
+    write(cluster, leader)
     return cluster, leader
 
 
@@ -84,8 +98,14 @@ def come_back(cluster: Controllers, last: Controller, eligible: Controller) -> N
     cluster.run(30)
 
 
+def opened(cluster: Controllers, one: Controller) -> PartitionLog:
+    found = one.up.broker.partitions.at("t", 0)
+    assert found is not None
+    return found.opened(cluster.clock.now())
+
+
 def log_of(cluster: Controllers, one: Controller) -> tuple[int, int]:
-    log = one.up.broker.partitions.at("t", 0).opened(cluster.clock.now())  # type: ignore[union-attr]
+    log = opened(cluster, one)
     return log.log_start_offset, log.log_end_offset
 
 
@@ -121,3 +141,49 @@ def test_what_was_deleted_does_not_come_back(loss: str) -> None:
     come_back(cluster, last, eligible)
     assert partition(last).leader == (last.id if loss == "none" else eligible.id)
     assert [log_of(cluster, one) for one in (eligible, last)] == [(1, 1), (1, 1)]
+
+
+def lose_first_segment(disk: Disk) -> None:
+    for name in disk.list("t-0"):
+        if name.startswith("00000000000000000000."):
+            disk.remove(f"t-0/{name}")
+
+
+def test_a_log_without_its_first_segment_is_not_one_that_retention_has_cut() -> None:
+    cluster, last = with_two_segments()
+    eligible = leave_one(cluster, last)
+    lose_first_segment(last.disk)
+    come_back(cluster, last, eligible)
+    assert partition(last).leader == eligible.id
+    assert [log_of(cluster, one) for one in (eligible, last)] == [(0, 2), (0, 2)]
+    last.kill()
+    last.start()
+    cluster.run(30)
+    assert [log_of(cluster, one) for one in (eligible, last)] == [(0, 2), (0, 2)], "also after another start"
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_what_is_left_is_not_removed_for_the_sake_of_the_first_segment(is_alone: bool) -> None:
+    """As far as this broker knows, another was in sync, or none was. That other one has left the in-sync set
+    when the controller hears of the loss: it was killed, too, and started first.
+    """
+    cluster, last = with_two_segments(min_insync_replicas="1")
+    first, second = (one for one in cluster.nodes.values() if one is not last)
+    first.kill()
+    assert cluster.run(60, lambda: first.id not in partition(last).isr)
+    if is_alone:
+        second.kill()
+        first.start()
+        assert cluster.run(60, lambda: second.id not in partition(last).isr)
+        first.kill()
+    else:
+        second.kill()
+    last.kill()
+    lose_first_segment(last.disk)
+    for one in cluster.nodes.values():
+        if one is not last:
+            one.start()
+    cluster.run(30)
+    last.start()
+    cluster.run(30)
+    assert [log_of(cluster, one)[1] for one in cluster.nodes.values()] == [2, 2, 2]
