@@ -6,11 +6,11 @@ would move where a log starts or ends.
     93f0aa17 meta.properties
     c4d1e6b2
 
-The file is written before the checkpoints, with the sums of their old and of their new contents: whatever a
-crash leaves, an intact checkpoint has one of them. The last line is the sum of all lines before it. For
-meta.properties the sum covers the values, not the comments. Without the file, as in a directory that Kafka
-wrote, nothing is compared. Kafka does not update the file: `are_replaced` tells its checkpoints from damaged
-ones.
+The file is written before checkpoints are replaced, with the sums of their old and of their new contents, and
+after checkpoints that are new: whatever a crash leaves, an intact checkpoint has one of them, or there is no
+sum of it yet. The last line is the sum of all lines before it. For meta.properties the sum covers the values,
+not the comments. Without the file, as in a directory that Kafka wrote, nothing is compared. Kafka does not
+update the file: `are_replaced` tells its checkpoints from damaged ones.
 """
 
 from collections.abc import Mapping
@@ -86,7 +86,7 @@ def are_replaced(sums: Sums, contents: Mapping[str, bytes], marker: bytes | None
 
 
 def write_checkpoints(disk: Disk, files: Mapping[str, bytes]) -> None:
-    """Replace checkpoints, each whole or not at all, after the file with their sums."""
+    """Write checkpoints, each whole or not at all: new ones before the file with their sums, others after."""
     names = disk.list("")
     is_new = SUMS not in names
     try:
@@ -103,9 +103,12 @@ def write_checkpoints(disk: Disk, files: Mapping[str, bytes]) -> None:
     body = "\n".join(lines)
     text = f"{body}\n{crc32c(body.encode()):08x}\n"
     # in a new directory there is nothing that a missing sum, or a sum without its file, could be wrong about
+    for name in sorted(files.keys() - set(names)):  # a sum without its file tells that the file was lost
+        write_atomically(disk, name, files[name])
     write_atomically(disk, SUMS, text.encode(), sync_name=not is_new)
     for name, data in files.items():
-        write_atomically(disk, name, data)
+        if name in names:
+            write_atomically(disk, name, data)
 
 
 def _sums_on_disk(disk: Disk, name: str, known: set[int] | None) -> set[int]:

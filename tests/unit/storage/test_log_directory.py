@@ -1,6 +1,7 @@
 """A data directory: whose it is, how its last stop is judged, and what its small files say."""
 
 import errno
+from random import Random
 
 import pytest
 
@@ -10,7 +11,7 @@ from headrace.records.builder import build_batch
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import read_whole
 from headrace.storage.errors import DamagedProperties, InconsistentTopicId, LogOffline, WrongDirectory
-from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.faulty_disk import Crash, DiskCrashed, Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_directories import DOOMED
@@ -337,3 +338,20 @@ def test_a_log_that_is_doomed_is_not_among_the_partitions():
         directory.doom("orders", 0).run(disk)
         assert directory.partitions() == []
         append(open_log(directory))
+
+
+@pytest.mark.parametrize("kind", ["killed", "lost"])
+def test_a_stop_during_the_first_checkpoint_does_not_look_as_if_log_starts_were_lost(kind):
+    for calls in range(100):
+        disk = FaultyDisk(MemoryDisk())
+        directory = open_directory(disk)
+        append(open_log(directory))
+        disk.faults.append(Fault(Crash(), skip=calls))
+        try:
+            directory.checkpoint({("orders", 0): 1})
+        except DiskCrashed:
+            left = disk.disk.crash(kind, Random(calls))
+            assert not open_directory(left).has_lost_starts, f"after {calls} calls"
+        else:
+            break
+    assert calls > 10
