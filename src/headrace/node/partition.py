@@ -256,7 +256,8 @@ class Partition(Waitable):
         leader = self.leader
         assert leader is not None
         log.assign_epoch(leader.epoch)
-        leader.begin(now.mono, log.log_start_offset, log.log_end_offset, self._high_watermark)
+        committed = max(self._high_watermark, log.log_start_offset)
+        leader.begin(now.mono, log.kept_start(), log.log_end_offset, committed)
         if leader.local_end_moved(self.promised_end(log)):
             self._raised()
         if log.damages:

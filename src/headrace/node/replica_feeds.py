@@ -220,11 +220,9 @@ def answer_for(now: Now, entry: FeedEntry, bytes_max: int, *, at_least_one: bool
     try:
         log = partition.log or partition.opened(now)
         data.high_watermark = leader.high_watermark
-        data.log_start_offset = log.log_start_offset
+        data.log_start_offset = start = log.kept_start()
         if entry.last_epoch >= 0:
-            divergence = find_replica_divergence(
-                log, log.log_start_offset, entry.last_epoch, entry.fetch_offset
-            )
+            divergence = find_replica_divergence(log, start, entry.last_epoch, entry.fetch_offset)
             if divergence is not None:
                 data.diverging_epoch = EpochEndOffset(
                     epoch=divergence.epoch, end_offset=divergence.end_offset
@@ -244,7 +242,8 @@ def answer_for(now: Now, entry: FeedEntry, bytes_max: int, *, at_least_one: bool
         else:
             entry.is_left_out = not at_least_one and entry.fetch_offset < log.log_end_offset
     except OffsetOutOfRange as fault_of_offset:
-        data.error_code = code_of(fault_of_offset)  # with the log start, where the follower begins again
+        data.error_code = code_of(fault_of_offset)
+        data.log_start_offset = fault_of_offset.start  # where the follower begins again
     except FAULTS as fault_of_disk:
         data.error_code = code_of(fault_of_disk)
     return data
@@ -340,9 +339,7 @@ class ReplicaFeeds:
         try:
             log = partition.log or partition.opened(now)
             diverges = wanted.last_fetched_epoch >= 0 and (
-                find_replica_divergence(
-                    log, log.log_start_offset, wanted.last_fetched_epoch, wanted.fetch_offset
-                )
+                find_replica_divergence(log, log.kept_start(), wanted.last_fetched_epoch, wanted.fetch_offset)
                 is not None
             )
         except FAULTS:

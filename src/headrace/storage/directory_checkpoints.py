@@ -210,7 +210,7 @@ class DirectoryCheckpoints:
         """Take over where these logs stand."""
         for key, log in logs.items():
             self.recovery_points[key] = log.flushed_offset
-            start = log.log_start_offset
+            start = log.kept_start()
             if key in self._cut_starts:
                 start = min(start, self._cut_starts[key])
             if start > self.log_starts.get(key, 0):

@@ -99,6 +99,7 @@ class PartitionLog(LogState):
     append_as_follower = replicating.append_as_follower
     last_record_epoch = replicating.last_record_epoch
     first_damage = replicating.first_damage
+    kept_start = replicating.kept_start
     check_batch_at = replicating.check_batch_at
     truncate_to = truncation.truncate_to
     promise_less = truncation.promise_less

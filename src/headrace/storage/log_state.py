@@ -18,7 +18,7 @@ from headrace.storage.flush_policy import FlushPolicy
 from headrace.storage.log_epochs import LogEpochs
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_producers import PartitionProducers
-from headrace.storage.segment import Segment
+from headrace.storage.segment import UNLIMITED, Segment
 from headrace.storage.segment_removal import Doomed, ReleaseJob, RemoveJob
 from headrace.storage.segments import Segments
 from headrace.storage.tail import Tail
@@ -51,6 +51,7 @@ class LogState:
         "is_unlisted",
         "log_end_offset",
         "log_start_offset",
+        "lost_start",
         "lower_recovery_point",
         "next_files",
         "opened_ms",
@@ -99,6 +100,7 @@ class LogState:
         self.generation = 0  # raised when offsets may mean other records than before
         self.rewrites = 0  # raised when positions in sealed segments mean other batches than before
         self.log_start_offset = 0
+        self.lost_start = UNLIMITED  # where it started before its first segments were lost
         self.log_end_offset = 0
         self.flushed_offset = 0
         self.first_dirty_offset = 0  # compaction has seen all below
@@ -155,6 +157,7 @@ class LogState:
         """Begin with a first segment at `offset`."""
         self.active = self.segments.add(offset, wall_ms, is_new=True)
         self.log_start_offset = self.log_end_offset = self.flushed_offset = offset
+        self.lost_start = UNLIMITED
         self.partition_producers.begin(offset)
 
     def remove_segments(self, segments: list[Segment]) -> None:

@@ -39,6 +39,8 @@ def open_files(log: LogState, recovery: Recovery, wall_ms: int) -> None:
             what = f"the segments before offset {start} are missing"
             log.damages.append(Damage(log.directory, what, recovery.log_start_offset))
         log.start_empty(max(start, 0), wall_ms)
+        if recovery.has_copies and log.damages:
+            log.lost_start = recovery.log_start_offset
         return
     # what lies wholly before the log start was deleted already, but the deletion did not last
     log.remove_segments(segments.items[: segments.number_of(start)])

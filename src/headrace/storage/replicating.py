@@ -81,6 +81,13 @@ def first_damage(log: LogState) -> int | None:
     return min((damage.offset for damage in log.damages), default=None)
 
 
+def kept_start(log: LogState) -> int:
+    """Everything before it was deleted. What was lost here was not: other replicas keep it, and give it to
+    this one when they lead.
+    """
+    return min(log.log_start_offset, log.lost_start)
+
+
 @guarded
 def check_batch_at(log: LogState, offset: int) -> str | None:
     """What is wrong with the batch that holds the offset; None: nothing. For a batch that followers refuse.

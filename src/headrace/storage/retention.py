@@ -6,7 +6,7 @@ from headrace.storage.config import LogConfig
 from headrace.storage.errors import OffsetOutOfRange, is_transient
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.rolling import close_if_quiet, roll_if_old, roll_if_space
-from headrace.storage.segment import Segment
+from headrace.storage.segment import UNLIMITED, Segment
 from headrace.storage.segment_removal import Doomed, doom_segment, rename_away
 from headrace.storage.swapping import finish_swaps
 
@@ -108,6 +108,7 @@ def _doom(log: LogState, segments: list[Segment], wall_ms: int, *, may_wait: boo
 
 def _start_at(log: LogState, offset: int) -> None:
     log.log_start_offset = offset
+    log.lost_start = UNLIMITED
     log.epochs.read().truncate_start(offset)
     try:
         log.write_epochs()

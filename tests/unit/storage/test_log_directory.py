@@ -343,15 +343,36 @@ def test_a_log_that_is_doomed_is_not_among_the_partitions():
 @pytest.mark.parametrize("kind", ["killed", "lost"])
 def test_a_stop_during_the_first_checkpoint_does_not_look_as_if_log_starts_were_lost(kind):
     for calls in range(100):
-        disk = FaultyDisk(MemoryDisk())
+        memory = MemoryDisk()
+        disk = FaultyDisk(memory)
         directory = open_directory(disk)
         append(open_log(directory))
         disk.faults.append(Fault(Crash(), skip=calls))
         try:
             directory.checkpoint({("orders", 0): 1})
         except DiskCrashed:
-            left = disk.disk.crash(kind, Random(calls))
+            left = memory.crash(kind, Random(calls))
             assert not open_directory(left).has_lost_starts, f"after {calls} calls"
         else:
             break
     assert calls > 10
+
+
+def test_where_a_log_starts_that_has_lost_its_segments_is_not_taken_for_deleted():
+    """Other replicas have its records. A checkpoint with the later start would hide the loss from the next
+    start.
+    """
+    disk = MemoryDisk()
+    directory = open_directory(disk)
+    append(open_log(directory), count=5)
+    directory.close_clean({("orders", 0): 5})
+    disk.remove(f"orders-0/{0:020}.log")
+    for _ in range(2):
+        directory = open_directory(disk)
+        log = directory.open_log("orders", 0, TOPIC_ID, LogConfig(), WALL_MS, has_copies=True)
+        assert (log.log_start_offset, log.log_end_offset, log.kept_start()) == (5, 5, 0)
+        assert [damage.offset for damage in log.damages] == [0]
+        directory.checkpoint({})
+    append(log, count=2)
+    log.advance_log_start(6, WALL_MS)
+    assert log.kept_start() == 6

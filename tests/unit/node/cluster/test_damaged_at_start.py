@@ -75,8 +75,10 @@ def lose_log(disk: Disk, what: str) -> None:
         disk.remove("t-0")
 
 
-def leave_one(cluster: Controllers, last: Controller) -> Controller:
-    """The leader is alone in sync when all are killed. Returns the replica that is eligible beside it."""
+def leave_one(cluster: Controllers, last: Controller, *, stops: bool = False) -> Controller:
+    """The leader is alone in sync when all are killed, or it stops. Returns the replica that is eligible
+    beside it.
+    """
     other, eligible = (one for one in cluster.nodes.values() if one is not last)
     other.kill()
     assert cluster.run(60, lambda: other.id not in partition(last).isr)
@@ -84,6 +86,9 @@ def leave_one(cluster: Controllers, last: Controller) -> Controller:
     other.start()  # the quorum needs it
     assert cluster.run(60, lambda: partition(last).isr == (last.id,))
     assert partition(last).eligible_leader_replicas == (eligible.id,)
+    if stops:
+        last.call(lambda node: node.shutdown(cluster.clock.now()))
+        assert cluster.run(60, lambda: last.up.is_stopped)
     last.kill()
     other.kill()
     return eligible
@@ -122,6 +127,21 @@ def test_what_others_have_is_not_lost(lost: str, flush_messages: str) -> None:
     last.start()
     cluster.run(30)
     assert [log_of(cluster, one) for one in (eligible, last)] == [(0, 1), (0, 1)], "also after another start"
+
+
+@pytest.mark.parametrize("is_same_boot", [True, False])
+@pytest.mark.parametrize("lost", ["segments", "files", "directory"])
+def test_what_others_have_is_not_lost_after_a_clean_stop_either(lost: str, is_same_boot: bool) -> None:
+    """Then no log is opened before the broker leads again: others keep what it lacks, though its log starts
+    later than theirs.
+    """
+    cluster, last = with_one_record("1000")
+    eligible = leave_one(cluster, last, stops=True)
+    lose_log(last.disk, lost)
+    last.boots += not is_same_boot
+    come_back(cluster, last, eligible)
+    assert partition(last).leader == eligible.id
+    assert [log_of(cluster, one) for one in (eligible, last)] == [(0, 1), (0, 1)]
 
 
 @pytest.mark.parametrize("loss", ["none", "missing", "damaged"])
