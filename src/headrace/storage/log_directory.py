@@ -387,6 +387,7 @@ class LogDirectory:
             known.are_checked,
             known.high_watermarks.get(key, 0),
             is_cached_only=self._stop.is_distrusted,
+            is_settled=self._stop.trust == "clean",
         )
 
     def _note_recovered(self, key: Partition) -> None:

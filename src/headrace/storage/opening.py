@@ -108,7 +108,9 @@ def _recover(log: LogState, recovery: Recovery, wall_ms: int) -> None:
         log.remove_segments(recovering.overlapped(items))
         items = log.segments.items
         if not has_gaps:
-            first, damages = recovering.contiguous_from(items, recovery.recovery_point)
+            first, damages = recovering.contiguous_from(
+                items, recovery.recovery_point, is_settled=recovery.is_settled
+            )
             log.damages += damages
             log.remove_segments(items[:first])
         scanned = recovering.recover_lost(

@@ -41,6 +41,7 @@ class Recovery(Value):
     high_watermark: int = 0  # everything below was shown to consumers; a kill has lost none of it
     is_cached_only: bool = False  # an fsync failed on this boot: unflushed bytes may be in memory only
     has_copies: bool = False  # other replicas have the same records
+    is_settled: bool = False  # after a clean stop: no segment was about to be removed
 
 
 @dataclass(slots=True)
@@ -185,11 +186,14 @@ def _valid_end(segment: Segment, *, has_gaps: bool) -> int | None:
     return end_offset if position == file.size() else None
 
 
-def contiguous_from(segments: list[Segment], recovery_point: int) -> tuple[int, list[Damage]]:
+def contiguous_from(
+    segments: list[Segment], recovery_point: int, *, is_settled: bool = False
+) -> tuple[int, list[Damage]]:
     """The number of the first segment after which no flushed one is missing, and damaged ends of segments.
 
     Retention takes segments away from the front; a lost host may have kept a later removal without an
-    earlier one. A segment whose own end is damaged does not show that.
+    earlier one. A segment whose own end is damaged does not show that. After a clean stop (`is_settled`)
+    every removal is durable: a segment that is missing was lost, and costs no other one.
     """
     start = 0
     damages: list[Damage] = []
@@ -204,7 +208,11 @@ def contiguous_from(segments: list[Segment], recovery_point: int) -> tuple[int, 
         end = _valid_end(segments[number], has_gaps=False)
         is_cut_off = end == segments[number].base_offset or indexed >= (end or 0)
         if end is not None and end < following and not is_cut_off:
-            start = number + 1
+            if is_settled:
+                what = f"offsets {end} to {following - 1} are missing"
+                damages.append(Damage(f"{segments[number].path}.log", what, end))
+            else:
+                start = number + 1
         elif end != following:
             path, start_offset = f"{segments[number].path}.log", segments[number].base_offset
             damages.append(Damage(path, f"a batch before offset {following} is damaged", start_offset))

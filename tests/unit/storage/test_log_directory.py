@@ -376,3 +376,26 @@ def test_where_a_log_starts_that_has_lost_its_segments_is_not_taken_for_deleted(
     append(log, count=2)
     log.advance_log_start(6, WALL_MS)
     assert log.kept_start() == 6
+
+
+@pytest.mark.parametrize("boot_id", ["boot-1", "boot-2"])
+def test_a_segment_that_was_lost_after_a_clean_stop_costs_no_other_one(boot_id):
+    """Without a clean stop it would look like one that retention has removed, with all before it."""
+    disk = MemoryDisk()
+    config = LogConfig(segment_bytes=200)
+    directory = open_directory(disk)
+    log = directory.open_log("orders", 0, TOPIC_ID, config, WALL_MS)
+    for _ in range(12):
+        append(log)
+    bases = [segment.base_offset for segment in log.segments.items]
+    directory.close_clean({("orders", 0): 12})
+    lost = bases[2]
+    for name in disk.list("orders-0"):
+        if name.startswith(f"{lost:020}"):
+            disk.remove(f"orders-0/{name}")
+    directory = open_directory(disk, boot_id=boot_id)
+    log = directory.open_log("orders", 0, TOPIC_ID, config, WALL_MS)
+    assert (log.log_start_offset, log.log_end_offset) == (0, 12)
+    assert [segment.base_offset for segment in log.segments.items] == [one for one in bases if one != lost]
+    if boot_id == "boot-2":  # else no file was looked at
+        assert [damage.offset for damage in log.damages] == [lost]
