@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from headrace.records.batch import assign
 from headrace.records.builder import build_batch
 from headrace.storage import compaction
 from headrace.storage.config import LogConfig
@@ -239,3 +240,28 @@ def test_a_segment_that_was_merged_away_and_came_back_goes_and_others_stay(scene
     reopened(scene, "lost", recovery_point=6)
     assert scene.bases() == [1, 2, 3, 4, 5]
     assert [segment.base_offset for segment in scene.log.segments.items] == [0, 4, 5, 6]
+
+
+def archived(offset, count):
+    """Batches as they lie in a file: the value of a record."""
+    copies = [bytearray(build_batch([(0, b"key", b"archived", ())])) for _ in range(count)]
+    for number, copy in enumerate(copies):
+        assign(memoryview(copy), 0, offset + number, 0)
+    return b"".join(copies)
+
+
+@pytest.mark.parametrize("count", [1, 40], ids=["one", "many"])
+@pytest.mark.parametrize("trust", ["killed", "lost"])
+def test_batches_in_a_record_of_a_batch_that_was_not_written_whole_are_no_batches_of_the_log(
+    scene, trust, count
+):
+    """A large batch is written in pieces, and a stop comes between two of them."""
+    scene.open()
+    scene.append(3)
+    large = build_batch([(scene.wall_ms, None, archived(50, count) + bytes(5_000), ())])
+    whole = memoryview(bytearray(large))
+    for _ in range(2):
+        assert not scene.log.write_ahead(whole, wall_ms=scene.wall_ms, leader_epoch=0, piece_bytes=1_000)
+    reopened(scene, trust)
+    assert (scene.log.log_end_offset, scene.log.damages) == (3, [])
+    assert scene.send(large).base_offset == 3
