@@ -173,7 +173,7 @@ def truncation_to_the_high_watermark() -> Iterator[None]:
         yield
 
 
-@bug(237, "progress_after_healing")
+@bug(33, "progress_after_healing")
 def truncation_without_lineage() -> Iterator[None]:
     """What KIP-279 repaired: the leader's answer is taken, though the follower lacks its epoch."""
 

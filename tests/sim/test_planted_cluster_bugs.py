@@ -16,6 +16,7 @@ SEEDS = range(1, 101)
 
 @pytest.mark.parametrize("name", list(BUGS))
 def test_a_planted_bug_is_caught(name: str) -> None:
+    assert BUGS[name].seed in SEEDS
     caught = caught_first(name, SEEDS)
     assert caught is not None, f"no judge has noticed in {len(SEEDS)} seeds"
     assert caught.judge in BUGS[name].judges, caught.sentence

@@ -3,7 +3,7 @@
 The number of a seed decides which it uses, so that the number alone repeats the run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 
@@ -41,6 +41,7 @@ class ClusterProfile:
     depose: int = 0  # a leader that clients wait for
     overwrite: int = 0  # what a leader that was deposed has not sent yet
     outlive: int = 0  # a request that arrives in the next run of its sender
+    fork: int = 0  # two followers lead in turn, the one that lacks records first
     late_queue: int = 0  # jobs of one queue are late, the others are not
     isolate_controller: int = 0  # the active one
     exhaust: int = 0  # a process has no file descriptor left
@@ -96,6 +97,8 @@ LATE = ClusterProfile(
     outlive=14,
     pause_s=(0.1, 0.9),
 )
+# the same, with a log that two leaders continue, one after the other, from different places
+FORKS = replace(LATE, depose=3, overwrite=3, outlive=3, fork=36)
 # parts of a node that are late while the rest goes on, followers that need many fetches to catch up, and
 # promises that only fsyncs can keep
 UNEVEN: dict[str, ClusterProfile] = {
@@ -133,11 +136,21 @@ BY_NAME: dict[str, ClusterProfile] = {
 HARDER_EVERY = (
     4  # of so many seeds in a row one has a harder profile, one the late one, and one an uneven one
 )
+FORKS_REST = 1
+FORKS_EVERY = 3  # of so many seeds with that rest one has forks, the others the usual profile
+FORKS_TURN = 2
 LATE_REST = 2
 UNEVEN_REST = 3
 UNEVEN_TURNS = ("backlog", "power", "admin", "deletions", "descriptors")
 
-PROFILES: dict[str, ClusterProfile] = {"usual": USUAL, "late": LATE, **HARDER, **UNEVEN, **BY_NAME}
+PROFILES: dict[str, ClusterProfile] = {
+    "usual": USUAL,
+    "late": LATE,
+    "forks": FORKS,
+    **HARDER,
+    **UNEVEN,
+    **BY_NAME,
+}
 
 
 def cluster_profile_of(seed: int) -> tuple[str, ClusterProfile]:
@@ -145,6 +158,8 @@ def cluster_profile_of(seed: int) -> tuple[str, ClusterProfile]:
     number, rest = divmod(seed, HARDER_EVERY)
     if rest == LATE_REST:
         return "late", LATE
+    if rest == FORKS_REST and number % FORKS_EVERY == FORKS_TURN:
+        return "forks", FORKS
     if rest not in (0, UNEVEN_REST):
         return "usual", USUAL
     names = UNEVEN_TURNS if rest else sorted(HARDER)

@@ -92,7 +92,11 @@ class ClusterFaults:
             (self._exhaust, profile.exhaust),
             (disks.lose_file, profile.lost_file),
             (self._power_cut, profile.power_cut),
-            *zip(late.scripts, (profile.depose, profile.overwrite, profile.outlive), strict=True),
+            *zip(
+                late.scripts,
+                (profile.depose, profile.overwrite, profile.outlive, profile.fork),
+                strict=True,
+            ),
         ]
 
     def begin(self) -> None:

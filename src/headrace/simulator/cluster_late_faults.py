@@ -1,17 +1,21 @@
 """Faults of a cluster in which something old arrives late.
 
-There are three: a leader that was replaced continues while clients wait for it; an answer of such a leader is
+There are four: a leader that was replaced continues while clients wait for it; an answer of such a leader is
 read from a file that was written again since; a request of a broker's former run arrives after the next run
-has begun. Each is a short script for one partition, because its steps hardly ever come together by chance.
+has begun; of two followers the one that is late leads first. Each is a short script for one partition,
+because its steps hardly ever come together by chance.
 """
 
 from collections.abc import Callable
 from typing import Protocol
 
+from headrace.node.partition import Partition
 from headrace.simulator.cluster import Cluster
+from headrace.storage.log import PartitionLog
 
 LOOK_S = 0.02  # between two looks at what a script waits for
 FALL_S_MAX = 4.0  # from the isolation of a leader to the next leader; the session of a broker ends before
+LATE_S_MAX = 2.0  # that a follower is behind; it leaves the in-sync set later
 
 
 class Later(Protocol):
@@ -43,7 +47,7 @@ class ClusterLateFaults:
         self._may_lose = may_lose
         self._later = later
         self.is_busy = False  # one script is under way
-        self.scripts = (self.depose, self.overwrite, self.outlive)
+        self.scripts = (self.depose, self.overwrite, self.outlive, self.fork)
 
     def depose(self) -> str:
         """A leader is isolated until another one leads and has written; clients go on writing to both. Those
@@ -128,6 +132,39 @@ class ClusterLateFaults:
         self._later(0.1, 0.6, begin_session)
         return f"requests of {lost} to {number}, which leads {led}, outlive their sender"
 
+    def fork(self) -> str:
+        """Two followers lead in turn, first the one that lacks records, and neither gets what the other has
+        written meanwhile: the second leader has more of the first epoch than the one between them, and does
+        not know the epoch of that one. This is what KIP-279 is about.
+        """
+        controller = self._cluster.controller_id
+
+        def suits(one: Led) -> bool:
+            return len(one.followers) > 1 and controller not in (one.leader, one.followers[0])
+
+        led = self._any_led(suits)
+        if led is None:
+            return "no log is forked"
+        number, (late, ahead) = led.leader, led.followers[:2]
+        first, second = self._cluster.hosts[number], self._cluster.hosts[late]
+        first.hold_answers(late)
+        second.hold_answers(ahead)
+        self._begin([])
+
+        def replace_first() -> None:
+            self._network.sever(both_ways(number, [late]))  # else it is in sync again, and leads next
+            first.kill()
+            first.release_answers()
+            self._when(lambda: self._has_led(led, late), FALL_S_MAX, replace_second)
+
+        def replace_second() -> None:
+            second.kill()
+            second.release_answers()
+            self._when(lambda: self._has_led(led, ahead), FALL_S_MAX, self._end)
+
+        self._when(lambda: self._end_at(led, ahead) > self._end_at(led, late) >= 0, LATE_S_MAX, replace_first)
+        return f"{late} and then {ahead} leads {led} after {number}, and {late} lacks records of {number}"
+
     # --- what scripts look at -----------------------------------------------------------------------------
 
     def _any_led(self, suits: Callable[[Led], bool]) -> Led | None:
@@ -155,13 +192,35 @@ class ClusterLateFaults:
 
     def _has_written(self, led: Led) -> bool:
         """Whether the old leader has records of the next one."""
-        node = self._cluster.hosts[led.leader].node
+        partition, log = self._replica(led, led.leader)
+        if partition is None or log is None:
+            return True  # there is nothing to wait for
+        return partition.follower is not None and log.epoch_at(log.log_end_offset - 1) == (
+            partition.leader_epoch
+        )
+
+    def _has_led(self, led: Led, number: int) -> bool:
+        """Whether this node leads, and has records that only a leader of its epoch writes."""
+        partition, log = self._replica(led, number)
+        return (
+            partition is not None
+            and log is not None
+            and partition.is_led_here
+            and log.epoch_at(log.log_end_offset - 1) == partition.leader_epoch
+        )
+
+    def _end_at(self, led: Led, number: int) -> int:
+        """Where the log of this node ends; -1: it cannot tell."""
+        _, log = self._replica(led, number)
+        return log.log_end_offset if log is not None else -1
+
+    def _replica(self, led: Led, number: int) -> tuple[Partition | None, PartitionLog | None]:
+        """A node's partition, and its log if that can be used."""
+        node = self._cluster.hosts[number].node
         partition = node.broker.partitions.at(led.topic, led.index) if node is not None else None
         if partition is None or partition.log is None or partition.log.is_offline:
-            return True  # there is nothing to wait for
-        return partition.follower is not None and partition.log.epoch_at(
-            partition.log.log_end_offset - 1
-        ) == (partition.leader_epoch)
+            return partition, None
+        return partition, partition.log
 
     # --- their course -------------------------------------------------------------------------------------
 
