@@ -13,6 +13,7 @@ STORM_MINUTES ?= 5
 STORMS ?= 200
 KILL_SEEDS ?= 1
 MUTANTS ?= 40
+COMMIT ?= HEAD
 
 # Tests that compute use all cores. Tests that mostly wait for brokers and clients run beside them; each file has its
 # own brokers.
@@ -27,13 +28,15 @@ WALKS := $(addprefix tests/crash/test_,every_disk_error.py node_disk_errors.py e
 SANITIZED := tests/fuzz/fuzz_core.py tests/fuzz/fuzz_batches.py tests/property/records tests/server/test_core_and_asyncio.py
 # Suites of other languages' clients that brokers may be killed under.
 UNDER_FIRE := $(addprefix tests/interop/test_,franz_go.py kafkajs.py java_groups.py java_transactions.py headrace_client_and_java.py)
+# How many seeds of each play `make fresh` runs.
+FRESH := quorum:100 cluster:60 cluster_coordinators:30
 COPY_RECORDS  ?= 1000000
 COPY_KILLS    ?= 30
 FAULT_RECORDS ?= 100000
 FAULT_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk lint types unit test test-computing test-waiting interop spark sim fuzz damage mutants chaos bench wheels docs demo clean
+.PHONY: help setup jdk lint types unit test test-computing test-waiting interop spark sim fresh fuzz damage mutants chaos bench wheels docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -94,6 +97,16 @@ spark: setup $(VENV)/.spark  ## test PySpark (needs a JDK 17) on Headrace and on
 
 sim: setup  ## run the simulator (node and client with a seeded clock, network and disk) on all cores; SEEDS=1000, or SEED=7 PLAY=logs to repeat one
 	$(PY) -m headrace.simulator $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(if $(PLAY),--play $(PLAY)) $(if $(PROFILE),--profile $(PROFILE)) $(if $(JOBS),--jobs $(JOBS))
+
+fresh: setup  ## run the simulator's plays of a cluster with seeds that the hash of the last commit chooses; COMMIT=<commit> takes those of another one
+	@hash=$$(git rev-parse --verify "$(COMMIT)^{commit}") || exit 1; \
+	first=$$((0x$$(echo $$hash | cut -c 1-6))); \
+	echo "to repeat: make fresh COMMIT=$$hash"; \
+	for one in $(FRESH); do \
+	    play=$${one%:*} seeds=$$first..$$((first + $${one#*:} - 1)); \
+	    echo "make sim PLAY=$$play SEEDS=$$seeds"; \
+	    $(PY) -m headrace.simulator --play $$play --seeds $$seeds $(if $(JOBS),--jobs $(JOBS)) || exit 1; \
+	done
 
 fuzz: setup  ## test random examples, frames and batches, failing disk calls and stops at any moment, for longer than `make test`; CASES=200000 ROUNDS=10
 	@echo "tests/property, $(ROUNDS) times with new examples"
