@@ -21,7 +21,7 @@ from demo_screen import Screen
 from demo_watch import Kill, Sample, Watch
 
 import headrace
-from headrace.cli.local_node import LocalCluster
+from headrace.cli.local_cluster import LocalCluster
 from headrace.sample.clicks import CLICKS, IMPRESSIONS, SampleClicks, Truth, truth
 
 HERE = Path(__file__).resolve().parent

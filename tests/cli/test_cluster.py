@@ -68,6 +68,24 @@ def test_a_broker_dies_and_nothing_is_lost(three: Up) -> None:
     assert three.stop() == 0
 
 
+def test_all_nodes_are_killed_and_all_come_back(three: Up) -> None:
+    """None of them is ready before most of them run, so `up` must not wait for the first alone."""
+    servers = three.line.split()[1]
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    admin.create_topics([NewTopic("t", 1, 3)])["t"].result(WAIT_S)
+    pids = [three.data / f"node-{node}" / "pid" for node in (1, 2, 3)]
+    killed = [path.read_text() for path in pids]
+    for pid in killed:
+        os.kill(int(pid), signal.SIGKILL)
+
+    def in_sync() -> int:
+        return len(admin.list_topics("t", timeout=WAIT_S).topics["t"].partitions[0].isrs)
+
+    eventually(in_sync, 3)
+    assert not set(killed) & {path.read_text() for path in pids}
+    assert three.stop() == 0
+
+
 def test_all_nodes_stop_at_once_and_each_stops_cleanly(three: Up) -> None:
     """The last of them has nobody to hand over to, and does not wait for a controller that has ended."""
     servers = three.line.split()[1]

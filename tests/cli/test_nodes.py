@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from cli.running import Up
-from headrace.cli.local_node import LocalCluster, LocalNode
+from headrace.cli.local_cluster import LocalCluster
+from headrace.cli.local_node import LocalNode
 from headrace.cli.up import Stopped
 from headrace.protocol.api import request_codec, response_codec
 from headrace.protocol.framing import decode_response_header, request_frame
@@ -129,7 +130,7 @@ def test_a_second_up_on_the_same_data_is_refused(up: Up, shell: Any) -> None:
 def test_up_notices_that_its_node_died(up: Up) -> None:
     os.kill(up.pid, signal.SIGKILL)
     assert up.process.wait(30) == 1
-    assert b"the node ended with exit code" in up.process.stderr.read()
+    assert b"the node was killed by SIGKILL; its log is " in up.process.stderr.read()
 
 
 def test_settings_are_handed_to_the_node(shell: Any, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from cli.running import Up
+from headrace.cli.local_cluster import LocalCluster
 from headrace.schemas import Registry, Schema
 
 TIMEOUT_S = 30
@@ -62,6 +63,71 @@ def test_a_taken_port_is_told_with_a_free_one(shell: Any, tmp_path: Path, taken:
     suggested = re.search(r"--port (\d+)", refused.err)
     assert suggested is not None
     assert taken < int(suggested[1]) or suggested[1] == "0"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_taken_port_of_a_cluster(shell: Any, tmp_path: Path, taken: int) -> None:
+    data = str(tmp_path / "data")
+    refused = shell.attempt("up", "--brokers", "2", "--data", data, "--port", str(taken))
+    assert refused.code == 1
+    assert f"port {taken} of 127.0.0.1 is taken" in refused.err
+    assert f"(the nodes use {taken} to {taken + 1})" in refused.err
+    assert "the next free 2 ports: --port " in refused.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ports_behind_the_last(shell: Any, tmp_path: Path) -> None:
+    refused = shell.attempt("up", "--brokers", "3", "--data", str(tmp_path / "data"), "--port", "65534")
+    assert refused.code == 2
+    assert "--port 65534: 3 nodes need 3 ports from there on, up to 65535" in refused.err
+
+
+def test_a_high_port_leaves_ports_for_the_controllers(tmp_path: Path) -> None:
+    assert len(LocalCluster(tmp_path, 3, 65533, {}, {}).nodes) == 3
+
+
+def kept(data: Path, node: int, cluster_id: str) -> None:
+    """What a node leaves behind by which `up` knows it."""
+    directory = data / f"node-{node}" / "data"
+    directory.mkdir(parents=True)
+    (directory / "meta.properties").write_text(f"version=1\ncluster.id={cluster_id}\nnode.id={node}\n")
+
+
+def test_the_data_of_a_cluster_needs_all_of_its_nodes(shell: Any, tmp_path: Path) -> None:
+    """Fewer nodes would wait in vain for the others, which have the votes and the records."""
+    for node in (1, 2, 3):
+        kept(tmp_path, node, "one")
+    for brokers in ("1", "2"):
+        refused = shell.attempt("up", "--brokers", brokers, "--data", str(tmp_path), "--port", "0")
+        assert refused.code == 1
+        assert f"{tmp_path} has the files of a cluster of 3 nodes" in refused.err
+        assert "--brokers 3" in refused.err
+
+
+def test_a_single_broker_cannot_become_a_cluster(shell: Any, tmp_path: Path) -> None:
+    kept(tmp_path, 1, "one")
+    refused = shell.attempt("up", "--brokers", "3", "--data", str(tmp_path), "--port", "0")
+    assert refused.code == 1
+    assert "a broker that was started without --brokers" in refused.err
+    assert [path.name for path in tmp_path.iterdir()] == ["node-1"]
+
+
+def test_a_node_of_another_cluster(shell: Any, tmp_path: Path) -> None:
+    kept(tmp_path, 1, "one")
+    kept(tmp_path, 2, "two")
+    (tmp_path / "cluster-id").write_text("one\n")
+    refused = shell.attempt("up", "--brokers", "3", "--data", str(tmp_path), "--port", "0")
+    assert refused.code == 1
+    assert f"{tmp_path}/node-2 has the files of another cluster (two) than {tmp_path} (one)" in refused.err
+
+
+def test_a_cluster_that_cannot_start_leaves_nothing_new_behind(
+    shell: Any, tmp_path: Path, taken: int
+) -> None:
+    wanted = f"headrace.metrics.port={taken}"
+    refused = shell.attempt("up", "--brokers", "2", "--data", str(tmp_path), "--port", "0", "--set", wanted)
+    assert refused.code == 1
+    assert "node 1 cannot start: cannot listen on 127.0.0.1" in refused.err
     assert list(tmp_path.iterdir()) == []
 
 

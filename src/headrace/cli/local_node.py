@@ -1,4 +1,4 @@
-"""Development nodes as child processes, for `up` and `demo`: one, or several that are one cluster.
+"""A development node as a child process, for `up` and `demo`.
 
 DIR/node-1/
   server.properties   the settings it was started with
@@ -9,12 +9,11 @@ DIR/node-1/
 
 import os
 import re
+import select
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -29,6 +28,7 @@ TAIL_CHARACTERS = 2000
 # Facts in a node's log; a value with spaces in it is in quotes, as JSON writes them.
 CANNOT_START = re.compile(r' cannot_start reason=("(?:[^"\\]|\\.)*"|\S+)')
 METRICS = re.compile(r" metrics address=(\S+)")
+READY = b"ready "  # on stdout, once
 
 # Developers do not want to wait for a group's first members.
 DEVELOPMENT = {
@@ -36,13 +36,6 @@ DEVELOPMENT = {
     "group.consumer.assignment.interval.ms": "0",
 }
 REPLICAS_MAX = 3
-RESTART_AFTER_S = 1.0
-LOOK_EVERY_S = 0.1
-NEVER = float("inf")
-CONTROLLER_PORTS_FROM = 10_000  # added to the port for clients; the next free ones are taken
-# With --port 0, a random one below the ports that the kernel gives to outgoing connections: two clusters that
-# start at the same time must not find the same ports free.
-RANDOM_PORTS = range(20_000, 32_000)
 HOST = "127.0.0.1"
 
 
@@ -100,6 +93,10 @@ class LocalNode:
         self._log_from = 0  # where this process's lines begin in the log
 
     @property
+    def name(self) -> str:
+        return f"node {self.node_id}" if self._controller_ports else "the node"
+
+    @property
     def log_path(self) -> Path:
         return self.directory / "node.log"
 
@@ -154,7 +151,7 @@ class LocalNode:
         # asked before anything is written: the files of a node that runs are its own
         if (holder := self.holder()) is not None:
             raise NodeFailed(f"{self.directory} is in use by process {holder}.")
-        first_new = _first_missing(self.directory)
+        first_new = first_missing(self.directory)
         try:
             return self._start()
         except BaseException:
@@ -187,9 +184,28 @@ class LocalNode:
 
     def await_ready(self) -> None:
         """Waits until the process serves."""
-        self.bootstrap = self._await_ready(self._log_from)
-        self.port = int(self.bootstrap.rpartition(":")[2])
+        self._serves_at(self._await_ready(self._log_from))
+
+    def has_become_ready(self) -> bool:
+        """Whether the process has said since the last call that it serves. Does not wait."""
+        assert self.process is not None
+        assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], 0)[0]:
+            return False
+        line = self.process.stdout.readline()  # nothing if the process has ended
+        if not line.startswith(READY):
+            return False
+        self._serves_at(line.split()[1].decode())
+        return True
+
+    def _serves_at(self, address: str) -> None:
+        """The next start takes the same ports, also where any free one was taken."""
+        self.bootstrap = address
+        self.port = int(address.rpartition(":")[2])
         self.metrics_url = self._logged(METRICS, self._log_from)
+        if self.metrics_url is not None:
+            http_port = self.metrics_url.removesuffix("/metrics").rpartition(":")[2]
+            self.settings = self.settings | {"headrace.metrics.port": http_port}
 
     def _await_ready(self, log_from: int) -> str:
         assert self.process is not None
@@ -197,17 +213,25 @@ class LocalNode:
         watchdog = _Watchdog(self.process, READY_TIMEOUT_S)
         with watchdog:
             for line in self.process.stdout:
-                if line.startswith(b"ready "):
+                if line.startswith(READY):
                     return line.split()[1].decode()
         code = self.process.wait()
         self.pid_path.unlink(missing_ok=True)
-        if (reason := self._logged(CANNOT_START, log_from)) is not None:
-            raise NodeFailed(f"the node cannot start: {reason.rstrip('.')}.")
+        if self._logged(CANNOT_START, log_from) is not None:
+            raise NodeFailed(f"{self.name} {self.how_it_ended(code)}.")
         what = (
-            f"was not ready after {READY_TIMEOUT_S:g} s" if watchdog.has_barked else f"ended with code {code}"
+            f"was not ready after {READY_TIMEOUT_S:g} s" if watchdog.has_barked else self.how_it_ended(code)
         )
         tail = self._log(log_from)[-TAIL_CHARACTERS:].rstrip() or "(the log is empty)"
-        raise NodeFailed(f"the node {what}; the end of its log:\n{tail}")
+        raise NodeFailed(f"{self.name} {what}; the end of its log:\n{tail}")
+
+    def how_it_ended(self, code: int) -> str:
+        """The rest of a sentence that begins with its name: the reason in its log, or its exit code."""
+        if (reason := self._logged(CANNOT_START, self._log_from)) is not None:
+            return f"cannot start: {reason.rstrip('.')}"
+        if code < 0:
+            return f"was killed by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
 
     def _log(self, start: int) -> str:
         return self.log_path.read_bytes()[start:].decode(errors="replace")
@@ -281,127 +305,6 @@ class LocalNode:
         self.pid_path.unlink(missing_ok=True)
 
 
-class LocalCluster:
-    """One node, or several that are one cluster, on ports that follow each other."""
-
-    def __init__(
-        self,
-        directory: Path,
-        brokers: int,
-        port: int,
-        settings: dict[str, str],
-        first_settings: dict[str, str],
-    ) -> None:
-        """`first_settings` are those of the first node only, such as the port of its registry."""
-        self.directory = directory
-        self.exit_code = 0  # of the node that ended last
-        self._ended_at: dict[int, float] = {}
-        controller_ports: dict[int, int] = {}
-        if brokers > 1:
-            settings = {"headrace.cluster.id": _cluster_id(directory), **settings}
-            numbers = range(1, brokers + 1)
-            first = port + CONTROLLER_PORTS_FROM if port else _random_port()
-            controller_ports = dict(zip(numbers, _free_ports(brokers, first)))
-        ports = [port + n if port else 0 for n in range(brokers)]
-        self.nodes = [
-            LocalNode(directory, n, one_port, settings | (first_settings if n == 1 else {}), controller_ports)
-            for n, one_port in enumerate(ports, 1)
-        ]
-
-    @property
-    def first(self) -> LocalNode:
-        return self.nodes[0]
-
-    @property
-    def bootstrap(self) -> str:
-        return ",".join(node.bootstrap for node in self.nodes)
-
-    @property
-    def is_running(self) -> bool:
-        return any(node.is_running for node in self.nodes)
-
-    def start(self) -> None:
-        """Starts all nodes and waits until all of them serve."""
-        if len(self.nodes) == 1:
-            self.first.start()
-            return
-        first_new = _first_missing(self.directory)
-        try:
-            for node in self.nodes:
-                node.launch()
-            for node in self.nodes:
-                node.await_ready()
-        except BaseException:
-            self.stop()
-            if first_new is not None:
-                import shutil  # as above
-
-                shutil.rmtree(first_new, ignore_errors=True)
-            raise
-
-    def stop(self) -> int:
-        """SIGTERM to all at once; the highest exit code."""
-        for node in self.nodes:
-            node.terminate()
-        return max(node.await_end() for node in self.nodes)
-
-    def look_after(self, *, restarts: bool, tell: Callable[[str], None]) -> bool:
-        """Notices nodes that ended, and starts them again after a while. False: none is left."""
-        for node in self.nodes:
-            if node.process is not None and not node.is_running:
-                code = node.wait()
-                self._ended_at[node.node_id] = time.monotonic()
-                self.exit_code = code
-                if len(self.nodes) > 1:
-                    tell(f"node {node.node_id} ended with code {code}; its log is {node.log_path}")
-            ended_at = self._ended_at.get(node.node_id, NEVER)
-            if restarts and len(self.nodes) > 1 and time.monotonic() >= ended_at + RESTART_AFTER_S:
-                del self._ended_at[node.node_id]
-                node.launch()
-                node.await_ready()
-                tell(f"node {node.node_id} serves again")
-        return self.is_running or (restarts and len(self.nodes) > 1)
-
-    def wait(self, *, restarts: bool, tell: Callable[[str], None]) -> None:
-        """Until no node is left."""
-        if len(self.nodes) == 1 and self.first.process is not None:
-            self.first.process.wait()
-        while self.look_after(restarts=restarts, tell=tell):
-            time.sleep(LOOK_EVERY_S)
-
-
-def _cluster_id(directory: Path) -> str:
-    """All nodes have the same one; it is kept with their data."""
-    path = directory / "cluster-id"
-    if not path.exists():
-        directory.mkdir(parents=True, exist_ok=True)
-        import base64
-
-        path.write_text(base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=") + "\n")
-    return path.read_text().strip()
-
-
-def _random_port() -> int:
-    import random
-
-    return random.choice(RANDOM_PORTS)
-
-
-def _free_ports(count: int, start: int) -> list[int]:
-    found: list[int] = []
-    for port in range(start, 65536):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the node itself
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise NodeFailed(f"there are no {count} free ports from {start} on for the controllers of the nodes.")
-
-
 class _Watchdog:
     """Kills a process that does not say `ready` in time, by an alarm: reading its output blocks."""
 
@@ -423,7 +326,7 @@ class _Watchdog:
         signal.signal(signal.SIGALRM, self._before)
 
 
-def _first_missing(directory: Path) -> Path | None:
+def first_missing(directory: Path) -> Path | None:
     """The outermost directory on the way that does not exist yet."""
     missing = None
     while not directory.exists():

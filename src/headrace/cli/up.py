@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from headrace.cli.completers import broker_settings
-from headrace.cli.local_node import LOOK_EVERY_S, LocalCluster
+from headrace.cli.local_cluster import LOOK_EVERY_S, LocalCluster
 from headrace.cli.options import SETTING, json_option
 from headrace.cli.terminal import note, print_json
 
@@ -24,6 +24,7 @@ PORTS_TRIED = 100
 SAMPLE_TICK_S = (
     0.2  # events are published this often: nobody notices the delay, and the processor can sleep in between
 )
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 FIRST_LOOK = 'spark.read.format("headrace").option("valueFormat", "json").load("clicks").show()'
 
 
@@ -37,14 +38,15 @@ class Stopped(BaseException):
     type=click.IntRange(min=1),
     default=1,
     show_default=True,
-    help="Number of nodes. From three on, every topic has three replicas.",
+    help="Number of nodes; several are one cluster. From three on, topics have three replicas, and a write "
+    "with acks=all needs two of them.",
 )
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("headrace-data"),
     show_default=True,
-    help="Directory for all files of the nodes.",
+    help="Directory for all files of the nodes, in node-1, node-2, ….",
 )
 @click.option(
     "--port",
@@ -58,7 +60,8 @@ class Stopped(BaseException):
     "restarts",
     flag_value=False,
     default=True,
-    help="Do not restart nodes that have ended. Without this, `up` restarts them, if there are several.",
+    help="Do not restart nodes that have ended. Without this, and with several nodes, `up` restarts them "
+    "after a second.",
 )
 @click.option(
     "--set",
@@ -91,8 +94,8 @@ def command(
 ) -> None:
     """Start development brokers; print `ready HOST:PORT,…` once they serve; stop them with Ctrl-C or SIGTERM.
 
-    The first also serves a schema registry and metrics. The data stays in --data; the next start uses it
-    again.
+    The first also serves a schema registry and metrics. The data stays in --data; the next start with the
+    same --brokers uses it again.
     """
     if rate is not None and sample is None:
         raise click.UsageError("--rate needs --sample: it is the rate of the sample's events.")
@@ -100,8 +103,13 @@ def command(
         check_settings(dict(settings))
     if brokers > 1 and "listeners" in dict(settings):
         raise click.UsageError("--set listeners: several nodes cannot have the same listeners. Use --port.")
+    if port + brokers > 65536:
+        raise click.UsageError(
+            f"--port {port}: {brokers} nodes need {brokers} ports from there on, up to 65535."
+        )
     own = dict(settings)
     cluster = LocalCluster(data.absolute(), brokers, port, own, _http_port(own, port))
+    cluster.check_data()
     for node in cluster.nodes:
         if (holder := node.holder()) is not None:
             raise click.ClickException(
@@ -109,8 +117,8 @@ def command(
                 "it, or choose another directory with --data."
             )
         if "listeners" not in own:
-            check_port(node.port)
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            check_port(node.port, first=port, count=brokers)
+    for number in SIGNALS:
         signal.signal(number, _stop)
     try:
         _start(cluster, data)
@@ -123,10 +131,6 @@ def command(
             raise _ended(cluster)
         _publish_sample(cluster, data, port, rate or SAMPLE_RATE, restarts, as_json)
     except Stopped:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # it is stopping already; a second signal does not speed it up
         code = cluster.stop()
         note("stopped; the data is kept")
         click.get_current_context().exit(0 if code == 0 else 1)
@@ -160,17 +164,19 @@ def check_settings(settings: dict[str, str]) -> None:
         raise click.UsageError(f"--set {name}: unknown setting. {hint}")
 
 
-def check_port(port: int) -> None:
-    """Refuses a port that is not free, and suggests one that is."""
+def check_port(port: int, first: int, count: int) -> None:
+    """Refuses a port that is not free, and suggests another one. It is one of `count`, from `first` on."""
     error = _obstacle(port)
     if port == 0 or error is None:
         return
-    following = range(port + 1, min(port + PORTS_TRIED, 65536))
-    free = next((one for one in following if _obstacle(one) is None), 0)
+    following = range(port + 1, min(port + PORTS_TRIED, 65536 - count))
+    free = next((one for one in following if not any(map(_obstacle, range(one, one + count)))), 0)
     if error.errno == errno.EADDRINUSE:
+        ports = "port" if count == 1 else f"{count} ports"
+        used = "" if count == 1 else f" (the nodes use {first} to {first + count - 1})"
         raise click.ClickException(
-            f"port {port} of {HOST} is taken, perhaps by another broker. Stop it, or use the next free port: "
-            f"--port {free}"
+            f"port {port} of {HOST} is taken, perhaps by another broker{used}. Stop it, or use the next free "
+            f"{ports}: --port {free}"
         )
     raise click.ClickException(f"port {port} of {HOST}: {error.strerror}. Choose another one with --port.")
 
@@ -196,14 +202,15 @@ def _http_port(settings: dict[str, str], port: int) -> dict[str, str]:
 
 
 def _stop(*_: object) -> NoReturn:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)  # it is stopping already; a second signal does not speed it up
     raise Stopped
 
 
 def _ended(cluster: LocalCluster) -> click.ClickException:
     """The error after the last node has ended by itself."""
-    return click.ClickException(
-        f"the node ended with exit code {cluster.exit_code}; see its log {cluster.first.log_path}."
-    )
+    all_nodes = "all nodes have ended; the last: " if len(cluster.nodes) > 1 else ""
+    return click.ClickException(f"{all_nodes}{cluster.last_end}.")
 
 
 def _publish_sample(
@@ -264,6 +271,9 @@ def _hint_hello(cluster: LocalCluster, port: int) -> None:
     note(f"  headrace topic create hello{where}")
     note(f"  echo world | headrace produce hello{where}")
     note(f"  headrace consume hello{where}")
+    if len(cluster.nodes) > 1:
+        note("  headrace cluster describe")
+        note(f"  kill -9 $(cat {cluster.nodes[1].pid_path})")
 
 
 def _hint_sample(cluster: LocalCluster, port: int) -> None:
@@ -274,4 +284,10 @@ def _hint_sample(cluster: LocalCluster, port: int) -> None:
 
 
 def _where(cluster: LocalCluster, port: int) -> str:
+    """The option for the address. With several nodes the environment has it: a command that knows only one
+    of them fails while that one does not run.
+    """
+    if len(cluster.nodes) > 1:
+        note(f"  export HEADRACE_BOOTSTRAP={cluster.bootstrap}")
+        return ""
     return "" if port == 9092 else f" -b {cluster.first.bootstrap}"
