@@ -52,6 +52,8 @@ class UnsupportedByBroker(ClientError):
             else (f" in a version that this client supports (the broker has {offered[0]} to {offered[1]})")
         )
         super().__init__(f"the broker does not support {api}{detail}")
+        if api == "Metadata" and offered is None:  # only controllers do not have it
+            self.advice = "This is probably a controller's port. Use the address of a broker."
         self.api = api
 
 

@@ -140,7 +140,7 @@ class QuorumDriver:
             raise
         self._is_busy = False
         self._settled(now)
-        if self._quorum.leader_id != NOBODY:
+        if self._has_leader:
             self._leaderless_since = None
         elif self._leaderless_since is None:
             self._leaderless_since = now.mono
@@ -148,6 +148,12 @@ class QuorumDriver:
             self._leaderless_since = now.mono
             self._report_leaderless()
         self._wake.set()
+
+    @property
+    def _has_leader(self) -> bool:
+        """A voter that asks for votes may still name the leader of this epoch, but does not hear it."""
+        is_asking = isinstance(self._quorum.role, Prospective | Candidate)
+        return self._quorum.leader_id != NOBODY and not is_asking
 
     def _report_leaderless(self) -> None:
         """Tell the operator what is missing, again and again while it is."""
@@ -160,7 +166,8 @@ class QuorumDriver:
             "no_quorum_leader",
             epoch=quorum.epoch,
             not_answering=silent,
-            hint=f"start the controllers that do not answer: {needed} of {list(quorum.voters.ids)}",
+            hint=f"{needed} of the controllers {list(quorum.voters.ids)}: start those that do not run, "
+            "and check the network between them",
         )
 
     # --- the quorum state --------------------------------------------------------------------------------

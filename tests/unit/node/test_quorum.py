@@ -408,6 +408,20 @@ def test_an_operator_is_told_who_is_missing() -> None:
     cluster.run(12.0)
     (report, *_) = [one for one in cluster.nodes[1].reports if one.event == "no_quorum_leader"]
     assert report.facts["not_answering"] == [3]
-    assert "the first election needs all of [1, 2, 3]" in report.facts["hint"]
+    assert "the first election needs all of the controllers [1, 2, 3]" in report.facts["hint"]
     cluster.nodes[3].start()
     assert cluster.elected(1.0)
+
+
+def test_an_operator_is_told_when_a_majority_is_lost() -> None:
+    """The last one still knows the leader of its epoch, which does not answer."""
+    cluster = Controllers().start()
+    leader = cluster.elected()
+    first, last = (one for one in cluster.nodes.values() if one is not leader)
+    leader.kill()
+    first.kill()
+    cluster.run(12.0)
+    (report, *_) = [one for one in last.reports if one.event == "no_quorum_leader"]
+    dead = sorted(id for id, one in cluster.nodes.items() if one is not last)
+    assert report.facts["not_answering"] == dead
+    assert "an election needs a majority of the controllers [1, 2, 3]" in report.facts["hint"]

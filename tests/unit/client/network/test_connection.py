@@ -81,6 +81,12 @@ class TestNegotiation:
         with pytest.raises(UnsupportedByBroker, match="does not support Fetch"):
             ready().send(FetchRequest(), DEADLINE)
 
+    def test_a_controller_that_is_taken_for_a_broker(self) -> None:
+        connection = new_connection()  # no APIs are known yet
+        with pytest.raises(UnsupportedByBroker) as refused:
+            connection.version_for(MetadataRequest)
+        assert "controller's port" in refused.value.advice
+
     def test_a_broker_that_knows_only_an_older_apiversions(self, script: Any) -> None:
         """KIP-511: it answers in version 0 with error 35 and its own range; we ask again inside it."""
         connection = new_connection()
