@@ -123,9 +123,11 @@ class ClusterHealth:
             yield f"{_named('broker', fenced)} fenced (stopped, or out of touch with the controller)"
         if self.silent_brokers:
             yield f"no answer from {_named('broker', map(str, sorted(self.silent_brokers)), verb=False)}"
-        behind = [str(voter.replica_id) for voter in self.silent_voters()]
-        if behind:
+        silent = self.silent_voters()
+        if behind := [str(one.replica_id) for one in silent if not self.has_new_directory(one)]:
             yield f"{_named('voter', behind)} not following the quorum's leader"
+        if replaced := [str(one.replica_id) for one in silent if self.has_new_directory(one)]:
+            yield f"{_named('voter', replaced, verb=False)} cannot vote: the metadata directory is new"
 
     def silent_voters(self) -> list[QuorumReplica]:
         if self.quorum is None:
@@ -137,6 +139,15 @@ class ClusterHealth:
         return [
             one for one in self.quorum.voters if one.last_fetch_ms is None or one.last_fetch_ms < since_ms
         ]
+
+    def has_new_directory(self, voter: QuorumReplica) -> bool:
+        """The node follows, but not with the directory that the quorum knows: its disk was replaced."""
+        assert self.quorum is not None
+        since = voter.last_fetch_ms or 0
+        return any(
+            one.replica_id == voter.replica_id and (one.last_fetch_ms or 0) > since
+            for one in self.quorum.observers
+        )
 
     def lag(self, replica: QuorumReplica) -> int:
         """Records that the leader has and the replica does not."""

@@ -240,9 +240,10 @@ class BrokerLifecycle:
             return
         limit_ms = self._settings.current.initial_broker_registration_timeout_ms
         if now.mono > self._started.after_ms(limit_ms):
+            reason = "there is no answer" if isinstance(answer, Unanswered) else ErrorCode(code).text
             self._reports.halt(
-                f"this broker could not register with the controller for {limit_ms} ms "
-                "(initial.broker.registration.timeout.ms)"
+                f"this broker could not register with the controller for {limit_ms / 1000:g} s "
+                f"(initial.broker.registration.timeout.ms): {reason}"
             )
             return
         self._ask_after(now, RETRY_MS)

@@ -155,6 +155,7 @@ class QuorumPeers:
                 node=peer.id,
                 address=f"{peer.host}:{peer.port}",
                 cluster_id=self._cluster_id,
-                hint="the node at this address belongs to another cluster: check controller.quorum.voters",
+                hint="the node at this address belongs to another cluster than this node's log directories: "
+                "check controller.quorum.voters and log.dirs",
             )
         self._step(now, raft.Answered(peer.id, message, answer))

@@ -370,7 +370,7 @@ def _quorum_voters(values: Mapping[str, Any], texts: list[str]) -> tuple[QuorumV
         )
     if not is_controller and not ids:
         raise InvalidConfig(
-            "process.roles=broker needs controller.quorum.voters=id@host:port,…: the controllers with which "
+            "process.roles=broker needs controller.quorum.voters=id@host:port: the controllers with which "
             "this broker registers. For a single node, set process.roles=broker,controller."
         )
     if not is_controller and node_id in ids:

@@ -61,6 +61,15 @@ def test_one_of_three_brokers_is_down() -> None:
     assert [found.lag(voter) for voter in quorum(2).voters] == [0, 7, 0]
 
 
+def test_a_voter_whose_disk_was_replaced() -> None:
+    """The node runs and follows, but the quorum knows it by its old directory."""
+    told = quorum(2)
+    told.observers.append(QuorumReplica(2, "new", 100, NOW_MS, None))
+    found = health(quorum=told)
+    assert found.state == "degraded"
+    assert found.verdict == "voter 2 cannot vote: the metadata directory is new"
+
+
 def test_writes_are_refused() -> None:
     found = health(topic("t", (1, [1, 2, 3], [1]), (None, [2, 3], [])), fenced=(2, 3), quorum=quorum())
     assert found.state == "failing"

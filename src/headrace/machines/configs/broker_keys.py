@@ -48,7 +48,7 @@ controller.quorum.retry.backoff.ms int 20 0.. low ro
 controller.quorum.voters list "" * high ro
     The controllers that vote, as id@host:port, the same on every node. The first election needs all of them, later elections a majority.
 default.replication.factor int 1 * medium ro
-    Number of replicas of a topic, if the request to create it does not say.
+    Number of replicas of a topic, if the request to create it does not say. The value of the active controller counts.
 delete.topic.enable boolean true * high ro
     Whether topics can be deleted.
 fetch.max.bytes int 57671680 1024.. medium ro
@@ -160,11 +160,11 @@ metadata.log.segment.bytes int 1073741824 8388608.. high ro
 metadata.log.segment.ms long 604800000 * high ro
     Age at which a segment of the metadata log is closed.
 min.insync.replicas int 1 1.. high cluster
-    Number of in-sync replicas that a write with acks=all needs; with fewer it fails.
+    Number of in-sync replicas that a write with acks=all needs; with fewer it fails. When a cluster starts for the first time, the controllers' value becomes that of all brokers; later, change it with `headrace config set broker all`.
 node.id int required 0.. high ro
     This node's number in the cluster.
 num.partitions int 1 1.. medium ro
-    Number of partitions of a topic, if the request to create it does not say.
+    Number of partitions of a topic, if the request to create it does not say. The value of the active controller counts.
 process.roles list required {broker,controller} high ro
     The roles of this node: broker, controller, or both. A node that is only a broker needs controller.quorum.voters.
 producer.id.expiration.check.interval.ms int 600000 1.. low internal

@@ -137,6 +137,20 @@ def test_it_tries_to_register_until_it_is_registered(answer: Any) -> None:
     assert story.is_halted(), "initial.broker.registration.timeout.ms"
 
 
+def test_it_says_why_it_could_not_register() -> None:
+    """Two nodes have the same id: the second waits until the first has ended, but not for ever."""
+    story = Story()
+    story.lifecycle.start(story.parts.now)
+    while not story.is_halted():
+        story.next()
+        story.parts.answer(BrokerRegistrationResponse(error_code=ErrorCode.DUPLICATE_BROKER_REGISTRATION))
+        story.parts.advance(1)
+    (halt,) = (effect for effect in story.parts.effects if isinstance(effect, Halt))
+    assert halt.reason.endswith(
+        "for 60 s (initial.broker.registration.timeout.ms): another broker has this id"
+    )
+
+
 @pytest.mark.parametrize(
     "code",
     [
