@@ -1,7 +1,6 @@
 """What brokers store about users: SCRAM passwords, delegation tokens and quotas."""
 
 from collections.abc import Iterable, Mapping
-from hashlib import pbkdf2_hmac
 from typing import Any, Final, NamedTuple
 
 from headrace.client.admin.operation import (
@@ -20,6 +19,7 @@ from headrace.client.admin.operation import (
     settled,
 )
 from headrace.client.errors import InvalidInput
+from headrace.machines.security import scram
 from headrace.protocol.messages import alter_client_quotas as altering
 from headrace.protocol.messages import describe_client_quotas as describing
 from headrace.protocol.messages.alter_user_scram_credentials import (
@@ -43,11 +43,7 @@ from headrace.protocol.messages.expire_delegation_token import ExpireDelegationT
 from headrace.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 
 ITERATIONS = 8192  # Kafka takes 4096 to 16384
-SALT_BYTES = 24
-MECHANISMS = {"SCRAM-SHA-256": 1, "SCRAM-SHA-512": 2}
-_HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-_NAMES = {number: name for name, number in MECHANISMS.items()}
-STRONGEST = "SCRAM-SHA-512"
+STRONGEST = scram.SHA_512.name
 
 
 class ScramCredential(NamedTuple):
@@ -74,7 +70,7 @@ def describe_users(names: Iterable[str] | None = None) -> Operation[dict[str, li
         for told in answer.results:
             error = failed(told.error_code, told.error_message, subject=f"user {told.user!r}")
             outcome[told.user] = error or sorted(
-                ScramCredential(_NAMES.get(one.mechanism, f"unknown {one.mechanism}"), one.iterations)
+                ScramCredential(_mechanism_name(one.mechanism), one.iterations)
                 for one in told.credential_infos
             )
         return settled(outcome)
@@ -90,14 +86,14 @@ def set_password(
 
     >>> admin.set_password("ada", "analytical engine")  # doctest: +SKIP
     """
-    number = _mechanism(mechanism)
-    salt = yield from draw(SALT_BYTES)
+    known = _mechanism(mechanism)
+    salt = yield from draw(scram.SALT_BYTES)
     credential = ScramCredentialUpsertion(
         name=user,
-        mechanism=number,
+        mechanism=known.id,
         iterations=iterations,
         salt=salt,
-        salted_password=pbkdf2_hmac(_HASHES[mechanism], password.encode(), salt, iterations),
+        salted_password=scram.salt_password(known, password, salt, iterations),
     )
 
     def make(_: list[str], __: int) -> AlterUserScramCredentialsRequest:
@@ -111,7 +107,7 @@ def delete_passwords(users: str | Iterable[str], *, mechanism: str = STRONGEST) 
 
     >>> admin.delete_passwords(["ada"])  # doctest: +SKIP
     """
-    number = _mechanism(mechanism)
+    number = _mechanism(mechanism).id
 
     def make(names: list[str], _: int) -> AlterUserScramCredentialsRequest:
         return AlterUserScramCredentialsRequest(
@@ -129,10 +125,15 @@ def _altered(answer: Any, _: Sent[str]) -> Outcome[str, bool]:
     }
 
 
-def _mechanism(name: str) -> int:
-    if name not in MECHANISMS:
-        raise InvalidInput(f"mechanism={name!r}: must be one of {', '.join(MECHANISMS)}")
-    return MECHANISMS[name]
+def _mechanism(name: str) -> scram.Mechanism:
+    if name not in scram.MECHANISMS:
+        raise InvalidInput(f"mechanism={name!r}: must be one of {', '.join(scram.MECHANISMS)}")
+    return scram.MECHANISMS[name]
+
+
+def _mechanism_name(number: int) -> str:
+    known = scram.MECHANISMS_BY_ID.get(number)
+    return known.name if known is not None else f"unknown {number}"
 
 
 BROKERS_CHOICE = -1

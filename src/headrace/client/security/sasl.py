@@ -14,16 +14,15 @@ iterations are bounded: too few would let it guess the password from our proof, 
 Kafka there is no channel binding, and names and passwords are sent as they are, without SASLprep.
 """
 
-import binascii
-import hashlib
 import hmac
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.base.randomness import Randomness
 from headrace.client.errors import AuthenticationFailed
+from headrace.machines.security import scram
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -95,10 +94,7 @@ class PlainExchange:
         return None
 
 
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
-
-NONCE_BYTES = 18  # 24 characters of text
-ITERATIONS_MIN = 4096  # RFC 7677 §4
+ITERATIONS_MIN = scram.ITERATIONS_MIN
 # Kafka stores passwords with at most 16,384; sixteen times as many still take well below a second.
 ITERATIONS_MAX = 262_144
 
@@ -107,31 +103,31 @@ _HEADER = "n,,"  # no channel binding, nobody to act for
 
 @dataclass(slots=True, frozen=True)
 class Scram:
-    name: str  # one of HASHES
+    name: str  # one of scram.MECHANISMS
     user: str
     password: str = field(repr=False)
     extensions: Mapping[str, str] = field(default_factory=dict)
     needs_token: bool = field(default=False, init=False)
 
     def exchange(self, rng: Randomness, token: Token | None) -> "ScramExchange":
-        nonce = b64encode(rng.randbytes(NONCE_BYTES)).decode()
-        return ScramExchange(HASHES[self.name], self.user, self.password, nonce, self.extensions)
+        mechanism = scram.MECHANISMS[self.name]
+        return ScramExchange(mechanism, self.user, self.password, scram.new_nonce(rng), self.extensions)
 
 
 class ScramExchange:
     def __init__(
         self,
-        hash_name: str,
+        mechanism: scram.Mechanism,
         user: str,
         password: str,
         nonce: str,
         extensions: Mapping[str, str] | None = None,
     ) -> None:
-        self._hash = hash_name
-        self._password = password.encode()
+        self._mechanism = mechanism
+        self._password = password
         self._nonce = nonce
         more = "".join(f",{key}={value}" for key, value in (extensions or {}).items())
-        self._first_bare = f"n={_escaped(user)},r={nonce}{more}"
+        self._first_bare = f"n={scram.escape_name(user)},r={nonce}{more}"
         self._signature: bytes | None = None  # what the broker must show, once we have sent our proof
 
     def first(self) -> bytes:
@@ -149,13 +145,13 @@ class ScramExchange:
 
     def _proof(self, server_first: str) -> bytes:
         nonce, salt, iterations = self._read_first(server_first)
-        salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
-        client_key = self._hmac(salted, b"Client Key")
-        stored_key = hashlib.new(self._hash, client_key).digest()
+        mechanism = self._mechanism
+        salted = scram.salt_password(mechanism, self._password, salt, iterations)
+        key = scram.client_key(mechanism, salted)
         final_bare = f"c={b64encode(_HEADER.encode()).decode()},r={nonce}"
         said = f"{self._first_bare},{server_first},{final_bare}".encode()
-        proof = bytes(a ^ b for a, b in zip(client_key, self._hmac(stored_key, said), strict=True))
-        self._signature = self._hmac(self._hmac(salted, b"Server Key"), said)
+        proof = scram.combine(key, scram.sign(mechanism, scram.stored_key(mechanism, key), said))
+        self._signature = scram.sign(mechanism, scram.server_key(mechanism, salted), said)
         return f"{final_bare},p={b64encode(proof).decode()}".encode()
 
     def _read_first(self, text: str) -> tuple[str, bytes, int]:
@@ -168,7 +164,7 @@ class ScramExchange:
         nonce, salt_text, count_text = (part[2:] for part in fields[:3])
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise AuthenticationFailed("the broker's SCRAM nonce does not continue ours")
-        salt = _decoded(salt_text)
+        salt = scram.decode_base64(salt_text)
         # the length is looked at first: int() of many digits is slow
         is_number = count_text.isascii() and count_text.isdigit() and len(count_text) <= 10
         if not salt or not is_number:
@@ -187,26 +183,12 @@ class ScramExchange:
         first = server_final.split(",")[0]
         if first.startswith("e="):
             raise AuthenticationFailed(f"the broker refused the login: {first[2:]}")
-        signature = _decoded(first[2:]) if first.startswith("v=") else None
+        signature = scram.decode_base64(first[2:]) if first.startswith("v=") else None
         if signature is None or not hmac.compare_digest(signature, self._signature):
             raise AuthenticationFailed(
                 "the broker could not prove that it knows the password",
                 advice="It may be an impostor: check the address, and use SASL_SSL.",
             )
-
-    def _hmac(self, key: bytes, message: bytes) -> bytes:
-        return hmac.digest(key, message, self._hash)
-
-
-def _escaped(name: str) -> str:
-    return name.replace("=", "=3D").replace(",", "=2C")
-
-
-def _decoded(text: str) -> bytes | None:
-    try:
-        return b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        return None
 
 
 class Login:

@@ -19,16 +19,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.errors import InvalidInput
 from headrace.client.security.oauthbearer import OAuthBearer, TokenProvider, check_extensions
-from headrace.client.security.sasl import HASHES, Mechanism, Plain, Scram
+from headrace.client.security.sasl import Mechanism, Plain, Scram
 from headrace.client.settings.configuration import Configuration, InvalidSetting
+from headrace.machines.security.scram import MECHANISMS as SCRAM_MECHANISMS
 
 if TYPE_CHECKING:
     from headrace.client.security.tls import Tls
 
-MECHANISMS = ("PLAIN", *HASHES, "OAUTHBEARER")
+MECHANISMS = ("PLAIN", *SCRAM_MECHANISMS, "OAUTHBEARER")
 _MODULES = {
     "PlainLoginModule": ("PLAIN",),
-    "ScramLoginModule": tuple(HASHES),
+    "ScramLoginModule": tuple(SCRAM_MECHANISMS),
     "OAuthBearerLoginModule": ("OAUTHBEARER",),
 }
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.client.errors import AuthenticationFailed
 from headrace.client.security.sasl import ITERATIONS_MAX, Scram, ScramExchange
+from headrace.machines.security.scram import SHA_256
 
 # RFC 7677 §3
 NONCE = "rOprNGfwEbeRWgbNEkqO"
@@ -25,7 +26,7 @@ SERVER_FINAL = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
 
 
 def example() -> ScramExchange:
-    return ScramExchange("sha256", "user", "pencil", NONCE)
+    return ScramExchange(SHA_256, "user", "pencil", NONCE)
 
 
 class Broker:
@@ -87,7 +88,7 @@ class TestExchange:
         assert broker.verdict(proof) is None
 
     def test_names_are_escaped_and_extensions_follow(self) -> None:
-        exchange = ScramExchange("sha256", "a=b,c", "p", "N", {"tokenauth": "true"})
+        exchange = ScramExchange(SHA_256, "a=b,c", "p", "N", {"tokenauth": "true"})
         assert exchange.first() == b"n,,n=a=3Db=2Cc,r=N,tokenauth=true"
 
     def test_each_exchange_has_its_own_nonce(self) -> None:
