@@ -13,7 +13,13 @@ from headrace.machines.security.plain import (
     passwords_from_options,
     read_plain,
 )
-from headrace.machines.security.scram import SHA_256, SHA_512, Mechanism, credential_from_password
+from headrace.machines.security.scram import (
+    SHA_256,
+    SHA_512,
+    Mechanism,
+    credential_from_password,
+    salt_password,
+)
 
 SECRET = b"secret"
 
@@ -91,7 +97,6 @@ class TestScramCredentials:
         from headrace.machines.security import plain
 
         spent = []
-        salt_password = plain.salt_password
 
         def counted(mechanism: Mechanism, password: str, salt: bytes, iterations: int) -> bytes:
             spent.append(iterations)
