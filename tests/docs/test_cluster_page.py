@@ -27,6 +27,14 @@ def test_a_file_of_the_page_is_accepted(texts: dict[str, str]) -> None:
     assert ("controller" in settings.process_roles) == (texts["node.id"] == "1")
 
 
+@pytest.mark.parametrize("texts", FILES, ids=lambda texts: texts["process.roles"])
+def test_the_defaults_of_topics_are_where_they_have_an_effect(texts: dict[str, str]) -> None:
+    """The active controller applies them; in the file of a broker they would only look as if they did."""
+    is_controller = "controller" in texts["process.roles"]
+    for key in ("default.replication.factor", "min.insync.replicas"):
+        assert (key in texts) == is_controller
+
+
 def test_each_role_has_a_file() -> None:
     assert [texts["process.roles"] for texts in FILES] == ["broker,controller", "controller", "broker"]
 
