@@ -148,6 +148,7 @@ class Broker:
         for directory in sorted({*damaged, *self.partitions.lacking}):
             self.directories.distrust(directory)
         if damaged or self.partitions.lacking or self.partitions.has_lost_logs:
+            self.directories.previous_epoch.lose()  # also if this run ends before the controller knows it
             self.registration.previous_epoch = -1
 
     def _registration(self, rng: Randomness) -> Registration:
@@ -169,7 +170,7 @@ class Broker:
                     if name in settings.log_dirs
                 )
             ),
-            previous_epoch=self.directories.previous_epoch,
+            previous_epoch=self.directories.previous_epoch.told,
         )
 
     def start(self, now: Now) -> None:

@@ -104,10 +104,9 @@ class LogDirectories:
                     self.found.append((name, topic, index, topic_id))
         self.sound_metadata = self._check_metadata()
         # the node starts: nothing was changed on any disk up to here
-        previous = self._previous_epoch()
-        self.previous_epoch = previous.told
+        self.previous_epoch = self._previous_epoch()
         for name, directory in self._directories.items():
-            directory.vouch_after(previous.is_loss_noted)
+            directory.vouch_after(self.previous_epoch.is_loss_noted)
             self._take_possession(now, name, directory)
 
     def _look(

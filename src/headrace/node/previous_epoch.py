@@ -16,13 +16,14 @@ NO_EPOCH = -1
 
 
 class PreviousEpoch:
-    __slots__ = ("_disk", "_unwritten", "told")
+    __slots__ = ("_disk", "_known", "_unwritten", "told")
 
     def __init__(self, disk: Disk, known: int, *, is_lost: bool) -> None:
         """`known` is the broker's last epoch in the metadata log, which is on `disk`. `is_lost`: a log
         directory is new, or its host has stopped without a clean stop of the broker.
         """
         self._disk = disk
+        self._known = known
         self._unwritten = known if is_lost else NO_EPOCH  # of the note
         self.told = NO_EPOCH  # what the broker may tell
         if is_lost:
@@ -33,6 +34,12 @@ class PreviousEpoch:
                     raise
         elif known != NO_EPOCH and known > _lost_epoch(disk):
             self.told = known
+
+    def lose(self) -> None:
+        """The logs that were opened lack records, or their starts."""
+        self.told = NO_EPOCH
+        self._unwritten = self._known
+        self.is_loss_noted()
 
     def is_loss_noted(self) -> bool:
         """Whether a later start will know of a loss that this one has found; if there is space by now, the

@@ -144,6 +144,33 @@ def test_what_others_have_is_not_lost_after_a_clean_stop_either(lost: str, is_sa
     assert [log_of(cluster, one) for one in (eligible, last)] == [(0, 1), (0, 1)]
 
 
+@pytest.mark.parametrize("lost", ["segments", "directory", "starts"])
+def test_a_loss_is_not_forgotten_if_the_broker_stops_before_it_is_registered(lost: str) -> None:
+    """It stops cleanly, with what is left of its log, and its computer is started again."""
+    cluster, last = with_one_record("1")
+    others = [one for one in cluster.nodes.values() if one is not last]
+    last.kill()
+    if lost == "starts":
+        last.disk.remove(LOG_STARTS)
+    else:
+        lose_log(last.disk, lost)
+    last.start()
+    partitions = last.up.broker.partitions
+    assert cluster.run(20, lambda: bool(partitions.damaged or partitions.lacking))
+    for one in others:
+        one.kill()
+    cluster.run(8)
+    last.call(lambda node: node.shutdown(cluster.clock.now()))
+    assert cluster.run(60, lambda: last.up.is_stopped)
+    last.kill()
+    last.boots += 1
+    last.start()
+    for one in others:
+        one.start()
+    assert cluster.run(20, lambda: last.up.is_ready)
+    assert last.up.broker.registration.previous_epoch == -1, "the controller had not heard of it"
+
+
 @pytest.mark.parametrize("loss", ["none", "missing", "damaged"])
 def test_what_was_deleted_does_not_come_back(loss: str) -> None:
     """The checkpoint that says where its logs begin is lost: a broker that still knows it leads."""
