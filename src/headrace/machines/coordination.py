@@ -9,8 +9,8 @@ and builds it again from the log. While the owner knows that nothing can be appe
 sync), it decides with `decide_or_undo`: a decision without records counts, and one with records leaves no
 trace, so that the machine lives on.
 
-Every reply, also to a request that changes nothing, leaves once everything that was replayed before it is
-committed.
+Every reply, also to a request that changes nothing, leaves once everything that it may depend on and that was
+replayed before it is committed.
 """
 
 from collections.abc import Callable

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 from headrace.base.time import Now
 from headrace.node.authorization import Access
 from headrace.node.connection import Connection, FastPath
-from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
+from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics, OffsetsOf
 from headrace.node.coordinators.shard import Shard
 from headrace.node.effects import Parts
 from headrace.node.error_codes import FAULTS
@@ -195,6 +195,7 @@ class CommitFastPath:
         answer = b"".join((known.size, frame[4:8], known.answer))
         end = appended.last_offset + 1
         if leader.high_watermark < end:
+            shard.uncommitted.note(OffsetsOf(known.committer.group_id), end)
             parked = ParkedAnswer(self._waiting, known, leader, end, answer, now)
             self._waiting.park_finished(parked, self._connection)
             partition.await_commit(end, parked, now.after_ms(known.timeout_ms))

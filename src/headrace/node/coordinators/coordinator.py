@@ -15,6 +15,7 @@ from headrace.base.time import Now
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.loader import Loader
 from headrace.node.coordinators.shard import M, Shard
+from headrace.node.coordinators.uncommitted import Touched
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition
@@ -64,7 +65,9 @@ class Coordinator(Generic[M]):
         ports: Ports,
         access: Access,
         keys: Keys,
+        touched: Touched | None = None,
     ) -> None:
+        self._touched = touched
         self._access = access
         self._keys = keys
         self._partitions = partitions
@@ -164,6 +167,7 @@ class Coordinator(Generic[M]):
             self._directories,
             self._ports,
             self._settings.current.offsets_commit_timeout_ms,
+            self._touched,
         )
         shard.load(now)
         return shard

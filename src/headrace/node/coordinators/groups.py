@@ -5,7 +5,7 @@ members.
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.base.ids import TopicId
 from headrace.base.randomness import Randomness
@@ -25,6 +25,12 @@ from headrace.node.ports import Once, Ports
 from headrace.node.settings import LiveSettings, Settings
 from headrace.node.topic_creation import TopicCreation, TopicCreations
 from headrace.protocol.coordinator_records import GROUP_RECORDS
+from headrace.protocol.coordinator_records.groups import (
+    GroupMetadataKey,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+)
+from headrace.protocol.coordinator_records.offset_commits import CommittedTopic
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -34,6 +40,28 @@ TOPIC = "__consumer_offsets"
 GROUP_IDS = Keys(Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID)
 # What a shard knows of the broker's settings has the same names there and here.
 SETTINGS = tuple(field.name for field in fields(GroupSettings) if field.name != "overrides")
+
+
+class OffsetsOf(NamedTuple):
+    """The committed offsets of a group; the group itself, with its members, is named by its id alone."""
+
+    group_id: str
+
+
+def touched(machine: "Groups", change: Any) -> list[str | OffsetsOf]:
+    """What of a group a change concerns. A first commit makes the group, too, and a removal may end it."""
+    if isinstance(change, CommittedTopic):
+        group_id, is_commit = change.group, True
+    else:
+        key = change.key
+        is_offset = isinstance(key, OffsetCommitKey | LegacyOffsetCommitKey)
+        group_id = key.group if is_offset or isinstance(key, GroupMetadataKey) else key.group_id
+        if not is_offset:
+            return [group_id]
+        is_commit = change.value is not None
+    if is_commit and group_id in machine.groups:
+        return [OffsetsOf(group_id)]
+    return [group_id, OffsetsOf(group_id)]
 
 
 class GroupCoordinator(Coordinator["Groups"]):
@@ -62,11 +90,23 @@ class GroupCoordinator(Coordinator["Groups"]):
             ports,
             access,
             GROUP_IDS,
+            touched,
         )
         self._topics = topics
         self._rng = rng
         self._group_settings = group_settings(settings.current, metadata.image)
         self._memory: MemberMemory | None = None  # of all shards; it comes with the first
+
+    @staticmethod
+    def waits_for_group(shard: Shard["Groups"], group_id: str, *, with_offsets: bool = False) -> bool:
+        """Whether what is told of the group may depend on records that are not committed."""
+        parts = (group_id, OffsetsOf(group_id)) if with_offsets else (group_id,)
+        return shard.uncommitted.concerns(parts, shard.partition.high_watermark)
+
+    @staticmethod
+    def waits_for_any_group(shard: Shard["Groups"]) -> bool:
+        """The same for all groups, and not for their offsets."""
+        return shard.uncommitted.concerns_kind(str, shard.partition.high_watermark)
 
     def members_bytes(self) -> int:
         """Bytes that the members of all groups here take."""

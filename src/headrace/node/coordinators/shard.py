@@ -24,6 +24,7 @@ from headrace.base.time import Instant, Now
 from headrace.machines.coordination import Caller, CoordinatorMachine, Decision
 from headrace.node.coordinators.loader import Loader
 from headrace.node.coordinators.postponed import Postponed
+from headrace.node.coordinators.uncommitted import Touched, Uncommitted
 from headrace.node.error_codes import FAULTS
 from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
@@ -109,6 +110,7 @@ class Shard(Waiter, Generic[M]):
         "loads",
         "partition",
         "postponed",
+        "uncommitted",
     )
 
     def __init__(
@@ -122,8 +124,10 @@ class Shard(Waiter, Generic[M]):
         directories: LogDirectories,
         ports: Ports,
         commit_timeout_ms: int,
+        touched: Touched | None = None,
     ) -> None:
         super().__init__()
+        self.uncommitted = Uncommitted(touched)
         self._directories = directories
         self._deadlines = ports.deadlines
         self._reports = ports.reports
@@ -188,6 +192,7 @@ class Shard(Waiter, Generic[M]):
     def loaded(self, now: Now, machine: M) -> None:
         self._loader = None
         self.current = machine
+        self.uncommitted.everything(self.end_offset)
         self.loads += 1
         self.carry_out(now, machine.loaded(now))
         if self.current is machine:
@@ -300,6 +305,7 @@ class Shard(Waiter, Generic[M]):
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
         """An end marker was appended to this partition. A loader that is still at work will meet it."""
         if self.current is not None:
+            self.uncommitted.everything(self.end_offset)
             self.current.replay_end(producer_id, is_committed)
 
     def _append(self, now: Now, decision: Decision) -> ErrorCode:
@@ -322,6 +328,9 @@ class Shard(Waiter, Generic[M]):
         except FAULTS as fault:
             self.fail(now, fault)
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not self.is_committed:
+            end, high_watermark = self.end_offset, self.partition.high_watermark
+            self.uncommitted.written(self.machine, changes(decision.records), end, high_watermark)
         replay = self.machine.replay
         for change in changes(decision.records):
             replay(change, writer)

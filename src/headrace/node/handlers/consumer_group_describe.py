@@ -49,7 +49,8 @@ class ConsumerGroupDescribe:
         shard = self._groups.asked(request, Operation.DESCRIBE, group_id)
         if isinstance(shard, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=shard)
-        shards.append(shard)
+        if self._groups.waits_for_group(shard, group_id):
+            shards.append(shard)
         group = respond(group_id, shard.machine.describe_consumer(request.now, group_id))
         if request.body.include_authorized_operations and not group.error_code:
             group.authorized_operations = operations_bits(Resource.GROUP)

@@ -50,7 +50,8 @@ class DescribeGroups:
         shard = self._groups.asked(request, Operation.DESCRIBE, group_id)
         if isinstance(shard, ErrorCode):
             return DescribedGroup(group_id=group_id, error_code=shard)
-        shards.append(shard)
+        if self._groups.waits_for_group(shard, group_id):
+            shards.append(shard)
         described = shard.machine.describe_classic(request.now, group_id)
         group = respond(group_id, described, request.version)
         if request.body.include_authorized_operations:

@@ -33,7 +33,8 @@ class ListGroups:
             if isinstance(shard, ErrorCode):
                 reply.error_code = shard  # what others told is sent all the same, as Kafka does
                 continue
-            shards.append(shard)
+            if self._groups.waits_for_any_group(shard):
+                shards.append(shard)
             reply.groups += [
                 respond(group)
                 for group in shard.machine.list_groups(body.states_filter, body.types_filter)

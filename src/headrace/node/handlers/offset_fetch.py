@@ -62,11 +62,12 @@ class OffsetFetch:
         require_stable: bool,
         shards: list[Shard[Any]],
     ) -> OffsetFetchResponseGroup:
-        """One group's offsets; `shards` gets the one that told them."""
+        """One group's offsets; `shards` gets the one that told them, if they may not be committed."""
         shard = self._groups.asked(request, Operation.DESCRIBE, group.group_id)
         if isinstance(shard, ErrorCode):
             return OffsetFetchResponseGroup(group_id=group.group_id, error_code=shard)
-        shards.append(shard)
+        if self._groups.waits_for_group(shard, group.group_id, with_offsets=True):
+            shards.append(shard)
         wants_all = group.topics is None
         refused: list[OffsetFetchResponseTopics] = []
         if group.topics is not None:

@@ -4,6 +4,8 @@ waits without end.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from harness.node_groups import SETTINGS, commit, committed, find, member_of
@@ -13,6 +15,7 @@ from harness.single_partition import commit_of, committed_of
 from harness.two_brokers import lead, register
 from headrace.node.connection import Connection
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
 from headrace.protocol.messages.heartbeat import HeartbeatRequest
 from headrace.protocol.messages.list_groups import ListGroupsRequest
 from headrace.simulator.manual_host import ManualHost
@@ -100,22 +103,82 @@ def test_a_commit_waits_for_replicas_as_long_as_the_setting_says(host: ManualHos
     assert not shard._backlog, "nothing is kept for those who were told"
 
 
-def test_so_do_questions(host: ManualHost) -> None:
-    """Also those that change nothing: what they would tell may be lost."""
+def ask_all(host: ManualHost, *requests: tuple[Any, int]) -> list[Any]:
+    """Each on a connection of its own; None: it waits."""
+    connections = [host.connect() for _ in requests]
+    for connection, (request, version) in zip(connections, requests, strict=True):
+        host.send(connection, request, version)
+    return [host.receive(connection) for connection in connections]
+
+
+def test_so_do_questions_about_what_may_be_lost(host: ManualHost) -> None:
+    """And heartbeats, as in Kafka."""
     member, generation = member_of(host, "h")
     lead(host, OFFSETS, 0, 1, isr=(1, 2))
     host.advance(0.1)
     send_commit(host, 8)
-    connections = [host.connect() for _ in range(3)]
+    connections = [host.connect() for _ in range(2)]
     host.send(connections[0], HeartbeatRequest(group_id="h", generation_id=generation, member_id=member), 4)
     host.send(connections[1], committed_of("g", "t"), 9)
-    host.send(connections[2], ListGroupsRequest(), 4)
-    assert [host.receive(connection) for connection in connections] == [None] * 3
+    assert [host.receive(connection) for connection in connections] == [None] * 2
     host.advance(PATIENCE)
-    heartbeat, offsets, groups = (host.receive(connection) for connection in connections)
+    heartbeat, offsets = (host.receive(connection) for connection in connections)
     assert heartbeat.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert offsets.groups[0].error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert groups.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize("is_fast", [False, True])
+def test_questions_about_anything_else_do_not_wait(host: ManualHost, is_fast: bool) -> None:
+    assert commit(host, "h", "t", 5) == 0
+    connection = host.connect()
+    if is_fast:
+        for offset in (6, 7):
+            host.ask(commit_of("g", "t", offset), 9, connection)
+        assert connection.fast_path is not None
+        (partition,) = host.partitions(OFFSETS)
+        add_second(host, partition)
+    else:
+        lead(host, OFFSETS, 0, 1, isr=(1, 2))
+        host.advance(0.1)
+    host.send(connection, commit_of("g", "t", 8), 9)
+    assert code_of(host, connection) is None
+    own, others, listed, described = ask_all(
+        host,
+        (committed_of("g", "t"), 9),
+        (committed_of("h", "t"), 9),
+        (ListGroupsRequest(), 4),
+        (DescribeGroupsRequest(groups=["g"]), 5),
+    )
+    assert own is None
+    assert others.groups[0].topics[0].partitions[0].committed_offset == 5
+    assert [group.group_id for group in listed.groups] == ["g", "h"]
+    assert described.groups[0].group_state == "Empty"
+
+
+def test_a_group_that_may_be_lost_is_not_told_of(host: ManualHost) -> None:
+    lead(host, OFFSETS, 0, 1, isr=(1, 2))
+    host.advance(0.1)
+    host.send(host.connect(), commit_of("new", "t", 1), 9)
+    assert ask_all(
+        host,
+        (ListGroupsRequest(), 4),
+        (DescribeGroupsRequest(groups=["new"]), 5),
+        (committed_of("new", "t"), 9),
+    ) == [None, None, None]
+    (told,) = ask_all(host, (DescribeGroupsRequest(groups=["g"]), 5))
+    assert told.groups[0].group_state == "Empty"
+
+
+def test_what_a_new_machine_has_read_counts_as_committed_only_if_it_is(host: ManualHost) -> None:
+    """It does not know of whom the last records are."""
+    lead(host, OFFSETS, 0, 1, isr=(1, 2))
+    host.advance(0.1)
+    send_commit(host, 8)
+    (shard,) = host.node.broker.groups.loaded_shards()
+    shard.fail(host.clock.now(), OSError("the log could not be written"))
+    host.advance(1.1)
+    assert shard.current is not None
+    assert ask_all(host, (committed_of("h", "t"), 9), (ListGroupsRequest(), 4)) == [None, None]
 
 
 def test_a_commit_of_the_fast_path_too(host: ManualHost) -> None:
