@@ -150,11 +150,11 @@ def test_the_index_answers_as_a_scan_does(
     for asked in questions:
         answer = authorizer.allows(*asked)
         assert answer == scan(known, asked, allow_if_no_rule)
-        decision = authorizer.explain(*asked)
-        assert decision.is_allowed == answer
-        if decision.rule is not None:
-            assert decision.rule in known
-            assert (decision.rule.permission == Permission.ALLOW) == answer
+        explained = authorizer.explain(*asked)
+        assert explained.is_allowed == answer
+        if explained.rule is not None:
+            assert explained.rule in known
+            assert (explained.rule.permission == Permission.ALLOW) == answer
         principal, host, operation, kind, name = asked
         assert authorizer.operations_bits(principal, host, kind, name) >> operation & 1 == answer or (
             operation == Operation.WRITE and kind == ResourceType.GROUP  # which a group does not have

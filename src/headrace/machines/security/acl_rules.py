@@ -172,9 +172,11 @@ def check_new_rule(rule: AclRule) -> None:
         raise InvalidAcl("Resource name should not be empty")
     if rule.resource_type == ResourceType.CLUSTER and rule.name != CLUSTER_NAME:
         raise InvalidAcl(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
-    kind, colon, who = rule.principal.partition(":")
-    if not colon or not kind or not who:
-        raise InvalidAcl(f"Could not parse principal from `{rule.principal}`: write it as User:name")
+    if ":" not in rule.principal:
+        raise InvalidAcl(
+            f"Could not parse principal from `{rule.principal}` (no colon is present separating the "
+            "principal type from the principal name)"
+        )
 
 
 def check_filter(which: AclFilter) -> None:

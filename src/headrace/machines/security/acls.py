@@ -125,7 +125,7 @@ class _Resources:
 
 
 @dataclass(slots=True, frozen=True)
-class Decision:
+class Explanation:
     """An answer with its reason."""
 
     is_allowed: bool
@@ -260,20 +260,22 @@ class Authorizer:
                     return True
         return False
 
-    def explain(self, principal: str, host: str, operation: int, resource_type: int, name: str) -> Decision:
+    def explain(
+        self, principal: str, host: str, operation: int, resource_type: int, name: str
+    ) -> Explanation:
         """What `allows` answers, and why."""
         asked = f"{word(Operation, operation)} on {resource_text(resource_type, name)}"
         if principal in self._super_users:
-            return Decision(True, f"{principal} is a super user")
+            return Explanation(True, f"{principal} is a super user")
         if not self._is_loaded:
-            return Decision(False, "the rules are not loaded yet: only super users are allowed anything")
+            return Explanation(False, "the rules are not loaded yet: only super users are allowed anything")
         resources = self._resources.get(resource_type)
         covering = list(resources.covering(name)) if resources is not None else []
         if not covering:
             why = f"no rule is about {resource_text(resource_type, name)}"
             if self._allow_if_no_rule:
                 why += ", and allow.everyone.if.no.acl.found=true"
-            return Decision(self._allow_if_no_rule, why)
+            return Explanation(self._allow_if_no_rule, why)
         entries = [entry for of in covering for entry in _entries_for(of, principal, host)]
         for permission in (Permission.DENY, Permission.ALLOW):
             rules = [
@@ -281,9 +283,9 @@ class Authorizer:
             ]
             if rules:
                 rule = min(rules)
-                return Decision(permission == Permission.ALLOW, str(rule), rule, self._ids[rule])
+                return Explanation(permission == Permission.ALLOW, str(rule), rule, self._ids[rule])
         why = f"no rule allows {principal} {asked} from {host}; others have rules for this resource"
-        return Decision(False, why)
+        return Explanation(False, why)
 
     def find(self, which: AclFilter) -> list[tuple[bytes, AclRule]]:
         """The rules that a filter matches, with their ids, in order of the rules."""

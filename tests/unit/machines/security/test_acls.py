@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headrace.machines.security.acl_rules import (
@@ -393,10 +395,34 @@ class TestNewRules:
             (allow(Operation.READ, permission=Permission.ANY), "permissionType ANY"),
             (allow(Operation.READ, ""), "name should not be empty"),
             (allow(Operation.READ, "x", resource=ResourceType.CLUSTER), "kafka-cluster"),
-            (allow(Operation.READ, principal="ada"), "principal"),
-            (allow(Operation.READ, principal="User:"), "principal"),
+            (allow(Operation.READ, principal="ada"), "Could not parse principal from `ada`"),
+            (allow(Operation.READ, principal=""), "principal"),
         ],
     )
     def test_bad_ones(self, rule: AclRule, message: str) -> None:
         with pytest.raises(InvalidAcl, match=message):
             check_new_rule(rule)
+
+
+def test_answers_as_kafka_gives_them() -> None:
+    authorizer = Authorizer()
+    asked = 0
+    for line in Path(__file__).with_name("acls_of_kafka.txt").read_text().splitlines():
+        word, *rest = line.split()
+        if word == "rules":
+            authorizer = Authorizer(["User:root"], allow_if_no_rule=rest[0] == "1")
+            for number, text in enumerate(rest[1:]):
+                kind, name, pattern, principal, host, operation, permission = text.split(",")
+                rule = AclRule(
+                    int(kind), name, int(pattern), principal, host, int(operation), int(permission)
+                )
+                authorizer.add(bytes([number]), rule)
+            authorizer.loaded()
+        elif word == "ask":
+            principal, host, operation, name, this, some = rest
+            name = name.removesuffix(":")
+            question = f"{line} with {[str(rule) for _, rule in authorizer.find(AclFilter())]}"
+            assert authorizer.allows(principal, host, int(operation), TOPIC, name) == (this == "1"), question
+            assert authorizer.allows_any(principal, host, int(operation), TOPIC) == (some == "1"), question
+            asked += 1
+    assert asked > 400

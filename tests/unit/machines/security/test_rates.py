@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headrace.base.time import Instant
@@ -130,3 +132,26 @@ class TestTokenBucket:
 
     def test_a_bound_of_nothing(self) -> None:
         assert TokenBucket(0, Windows(2, 1.0)).spend(1, at(0), is_strict=False) == 2_000
+
+
+def test_throttle_times_as_kafka_gives_them() -> None:
+    """A millisecond more or less is a float that was rounded."""
+    rate, bucket = Rate(1, WINDOWS), TokenBucket(1, WINDOWS)
+    asked = 0
+    for line in Path(__file__).with_name("rates_of_kafka.txt").read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        question, _, answer = line.partition(": ")
+        word, *numbers = question.split()
+        first, second, *more = map(int, numbers)
+        if word == "windows":
+            windows = Windows(first, second / 1000)
+            rate, bucket = Rate(more[0], windows), TokenBucket(more[0], windows)
+            continue
+        now = Instant(first / 1000)
+        throttle_ms = (
+            rate.record(second, now) if word == "rate" else bucket.spend(second, now, is_strict=more == [1])
+        )
+        assert abs(throttle_ms - int(answer)) <= 1, line
+        asked += 1
+    assert asked > 300
