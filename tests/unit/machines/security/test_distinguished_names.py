@@ -58,6 +58,9 @@ class TestCertificates:
             certificate(name([[(CN, UTF8, b"\xff")]])),
             certificate(name([[(CN, 0x14, b"\xe4")]])),
             certificate(name([[(CN, UTF8, b"x")]] * 101)),
+            # values that are longer than what they are in, and shorter than the certificate
+            certificate(element(0x30, element(0x31, element(0x30, oid(CN) + b"\x0c\x05ab")))),
+            certificate(element(0x30, b"\x31\x07" + element(0x30, oid(CN))[:-1])),
         ],
     )
     def test_what_is_refused(self, der: bytes) -> None:

@@ -108,3 +108,11 @@ class TestScramCredentials:
             with pytest.raises(LoginRefused):
                 check_scram_password(PlainLogin("x", "y"), SHA_256, credential, SECRET, like)
         assert spent == [8192, 8192]
+
+    def test_even_the_password_of_the_decoy_is_wrong(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from headrace.machines.security import plain
+
+        found_out = credential_from_password(SHA_256, "engine", b"salt")
+        monkeypatch.setattr(plain, "decoy_credential", lambda *_: found_out)
+        with pytest.raises(LoginRefused, match="no such user"):
+            check_scram_password(PlainLogin("x", "engine"), SHA_256, None, SECRET)

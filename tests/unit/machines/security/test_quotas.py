@@ -177,6 +177,7 @@ class TestConnectionRates:
         rates.change(DEFAULT, 1)
         throttles = {rates.admit("10.0.0.1", NOW) for _ in range(1000)}
         assert throttles == {0, 1000}
+        assert rates.admit("10.0.0.1", Instant(NOW + 10.5)) == 500  # the eleventh in 10.5 seconds
         assert rates.admit("10.0.0.1", Instant(NOW + 11)) == 0
 
     def test_a_bounded_number_of_addresses(self) -> None:
