@@ -7,10 +7,14 @@ offset.
 """
 
 from collections import deque
+from typing import TYPE_CHECKING
 
 from headrace.base.time import NEVER, Instant, Now
 from headrace.node.ports import Deadlines
 from headrace.node.waiting import Parked, Waiting
+
+if TYPE_CHECKING:
+    from headrace.node.partition import Partition
 
 
 class CommitQueue:
@@ -67,3 +71,10 @@ class CommitQueue:
         for waiter in late:
             if not waiter.is_done:
                 waiter.expired(now)
+
+
+def is_led_in(partition: "Partition", epoch: int) -> bool:
+    """Whether this broker leads the partition in that leader epoch. An offset that a request waits for stands
+    for the same records only in this epoch.
+    """
+    return partition.is_led_here and partition.leader_epoch == epoch and not partition.is_deleted

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headrace.base.time import Instant, Now
-from headrace.node.coordinators.shard import Shard, is_led_in
+from headrace.node.commit_queue import is_led_in
+from headrace.node.coordinators.shard import Shard
 from headrace.node.routes import Request
 from headrace.node.waiting import Parked, Waiting
 from headrace.protocol.errors import ErrorCode

@@ -99,7 +99,7 @@ class GroupCoordinator(Coordinator["Groups"]):
 
     @staticmethod
     def waits_for_group(shard: Shard["Groups"], group_id: str, *, with_offsets: bool = False) -> bool:
-        """Whether what is told of the group may depend on records that are not committed."""
+        """Whether an answer about the group may depend on records that are not committed."""
         parts = (group_id, OffsetsOf(group_id)) if with_offsets else (group_id,)
         return shard.uncommitted.concerns(parts, shard.partition.high_watermark)
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.base.time import Now
 from headrace.machines.metadata.image import NO_LEADER
+from headrace.node.commit_queue import is_led_in
 from headrace.node.coordinators.other_brokers import OtherBrokers
-from headrace.node.coordinators.shard import is_led_in
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition

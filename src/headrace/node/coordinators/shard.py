@@ -183,7 +183,8 @@ class Shard(Waiter, Generic[M]):
     @property
     def is_led(self) -> bool:
         """Whether this broker still leads the partition in the shard's epoch."""
-        return is_led_in(self.partition, self.epoch)
+        partition = self.partition
+        return partition.is_led_here and partition.leader_epoch == self.epoch and not partition.is_deleted
 
     def fresh_machine(self) -> M:
         """A machine without any state."""
@@ -497,10 +498,3 @@ class Shard(Waiter, Generic[M]):
 def raised(error: Exception, now: Now) -> None:
     """Raises the error in a call of its own, so that it affects nothing else."""
     raise error
-
-
-def is_led_in(partition: Partition, epoch: int) -> bool:
-    """Whether this broker leads the partition in that leader epoch. An offset that a request waits for stands
-    for the same records only in this epoch.
-    """
-    return partition.is_led_here and partition.leader_epoch == epoch and not partition.is_deleted

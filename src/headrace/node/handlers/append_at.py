@@ -9,7 +9,7 @@ from typing import Any
 from headrace.base.time import Instant, Now
 from headrace.node.append_queue import HeldBatch
 from headrace.node.authorization import Access, Operation, Resource
-from headrace.node.coordinators.shard import is_led_in
+from headrace.node.commit_queue import is_led_in
 from headrace.node.error_codes import FAULTS, Refused, refusal_of
 from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
