@@ -108,17 +108,19 @@ def _cut(log: LogState, offset: int, wall_ms: int, *, is_synced: bool) -> None:
     _finish(log)
 
 
-def _place(log: LogState, offset: int) -> tuple[Segment, int, int] | None:
-    """Where to cut, and where the log ends then; before damaged bytes if the offset lies in those."""
-    for segment in log.segments.from_offset(offset):
-        segment.load()
-        try:
-            placed = segment.locate(offset)
-        except DamagedBatch as damaged:
-            return segment, damaged.position, offset
-        if placed is not None:
-            return segment, placed[0], min(segment.base_offset_at(placed[0]), offset)
-    return None
+def _place(log: LogState, offset: int) -> tuple[Segment, int, int]:
+    """Where to cut, and where the log ends then; before damaged bytes if the offset lies in those, and behind
+    all batches of the segment if those that followed are missing.
+    """
+    segment = log.segments.from_offset(offset)[0]
+    segment.load()
+    try:
+        placed = segment.locate(offset)
+    except DamagedBatch as damaged:
+        return segment, damaged.position, offset
+    if placed is None:
+        return segment, segment.size, offset
+    return segment, placed[0], min(segment.base_offset_at(placed[0]), offset)
 
 
 def _remove(log: LogState, segments: list[Segment], wall_ms: int, *, is_synced: bool) -> None:

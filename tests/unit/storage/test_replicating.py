@@ -613,3 +613,24 @@ def test_a_log_whose_files_are_gone_begins_where_it_began(scene: Any) -> None:
     assert (scene.log.log_end_offset, scene.log.first_damage()) == (2, None)
     follow(scene, batch(scene, 2, count=5))
     assert scene.bases() == [2]
+
+
+@pytest.mark.parametrize(("lost", "trust"), [(4, "killed"), (8, "killed"), (8, "lost")])
+def test_a_log_without_one_of_its_segments_keeps_those_before(scene: Any, lost: int, trust: str) -> None:
+    """The segment's file is gone, and the log is cut where it began."""
+    scene.config = LogConfig(segment_bytes=4 * len(scene.batch()))
+    scene.open()
+    data = [batch(scene, offset) for offset in range(12)]
+    follow(scene, b"".join(data))
+    scene.flush()
+    scene.disk.remove(f"orders-0/{lost:020}.log")
+    scene.open(trust, recovery_point=12)
+    assert scene.log.log_end_offset == 12
+    scene.log.cut_to(lost, scene.wall_ms)
+    assert (scene.log.log_start_offset, scene.log.log_end_offset) == (0, lost)
+    assert (scene.bases(), scene.log.first_damage()) == ([*range(lost)], None)
+    follow(scene, b"".join(data[lost:]))
+    assert content(scene) == b"".join(data)
+    scene.flush()
+    scene.open("lost", recovery_point=12)
+    assert (scene.bases(), scene.log.damages) == ([*range(12)], [])
