@@ -192,13 +192,13 @@ class PartitionLocations:
                         self._departed.add(departed)
                         found[(topic.id, index)] = min(broken)
                 elif int.from_bytes(placed) > RESERVED_ID_MAX:
-                    if not broken and not self._is_counted_on(state):
+                    if not broken and not self.is_counted_on(state):
                         self.has_lost_logs = True
                         continue
                     found[(topic.id, index)] = min(broken or self._directories)
         return found
 
-    def _is_counted_on(self, state: PartitionState) -> bool:
+    def is_counted_on(self, state: PartitionState) -> bool:
         """Whether this broker's replica may have what no other has: others that are in sync, or eligible,
         have everything that is committed.
         """

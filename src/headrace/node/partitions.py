@@ -144,7 +144,7 @@ class Partitions:
                 partition.go_offline(now)
         for name, directory in self._directories.items():
             if directory.trust != "clean":
-                self._recover_all(now, name, are_shared=directory.trust == "killed")
+                self._recover_all(now, name, image, are_shared=directory.trust == "killed")
         for (topic_id, index), begin in looked.beheaded.items():
             self._doubt(now, self._by_id[topic_id].replicas[index], begin)
         self._locations.sweep(now, removed, self._name_of)
@@ -183,10 +183,10 @@ class Partitions:
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
 
-    def _recover_all(self, now: Now, name: str, *, are_shared: bool) -> None:
+    def _recover_all(self, now: Now, name: str, image: ClusterImage, *, are_shared: bool) -> None:
         """The host went down: every log is scanned from its recovery point before anybody is served. After a
         kill it is enough to look at those that have other replicas: a replica whose log is damaged must not
-        be taken for one in sync.
+        be taken for one in sync. If no other replica has the rest of a damaged log, it stays as it is.
         """
         on_disk = self._locations.found_in(name)
         for partition in self.all():
@@ -195,7 +195,8 @@ class Partitions:
             if (partition.topic_id, partition.index) in on_disk:
                 try:
                     partition.opened(now)
-                    if partition.cut_damage():
+                    state = image.topics_by_id[partition.topic_id].partitions[partition.index]
+                    if not self._locations.is_counted_on(state) and partition.cut_damage():
                         self.damaged[name] = None
                 except StorageError as fault:
                     self._directories.storage_failed(now, partition, fault)

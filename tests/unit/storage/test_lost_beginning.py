@@ -40,7 +40,7 @@ def append(log):
 
 
 def checkpoint(disk, directory):
-    directory.checkpoint_job({}).run(disk)
+    directory.checkpoint_job({("orders", 0): 3}).run(disk)
 
 
 @pytest.fixture
@@ -152,3 +152,15 @@ def test_until_the_log_is_cut_each_start_finds_it(disk):
     checkpoint(disk, directory)
     assert not log.damages
     assert found(disk) is None
+
+
+def test_a_lost_last_segment_costs_no_other(disk):
+    """A replica is cut where its records are missing, to get them again from its leader."""
+    lose(disk, 2, 3)
+    log = open_log(open_directory(disk))
+    assert log.first_damage() == 2
+    log.truncate_to(2)
+    assert (log.log_start_offset, log.log_end_offset, log.damages) == (0, 2, [])
+    append(log)
+    again = open_log(open_directory(disk))
+    assert (again.log_start_offset, again.log_end_offset, again.damages) == (0, 3, [])

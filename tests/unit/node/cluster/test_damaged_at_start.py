@@ -171,6 +171,44 @@ def test_a_loss_is_not_forgotten_if_the_broker_stops_before_it_is_registered(los
     assert last.up.broker.registration.previous_epoch == -1, "the controller had not heard of it"
 
 
+def produce(cluster: Controllers, leader: Controller, value: bytes) -> None:
+    data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(value))])
+    request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
+    answer = cluster.answer_on(cluster.send_request(leader, request, 9, "PLAINTEXT"), request, 9, seconds=5)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize("how", ["killed", "lost"])
+def test_damage_costs_no_other_record_of_which_there_is_no_copy(how: str) -> None:
+    """The only replica in sync does not cut its log before a damaged batch."""
+    cluster = Controllers(are_brokers=True).start()
+    first = cluster.elected()
+    brokers = first.metadata.image.brokers
+    assert cluster.run(20, lambda: [broker.is_fenced for broker in brokers.values()] == [False] * 3)
+    flushed = CreatableTopicConfig(name="flush.messages", value="1")
+    topic = CreatableTopic(name="t", num_partitions=1, replication_factor=2, configs=[flushed])
+    create = CreateTopicsRequest(topics=[topic], timeout_ms=1000)
+    cluster.answer_on(cluster.send_request(first, create, 7, "PLAINTEXT"), create, 7)
+    cluster.run(2)
+    last = cluster.nodes[partition(first).leader]
+    (behind,) = (cluster.nodes[id] for id in partition(first).replicas if id != last.id)
+    produce(cluster, last, b"0")
+    cluster.run(10)
+    behind.kill()
+    assert cluster.run(60, lambda: partition(last).isr == (last.id,))
+    position = last.up.broker.partitions.at("t", 0).log.size_bytes  # type: ignore[union-attr]
+    for value in (b"1", b"2", b"3"):
+        produce(cluster, last, value)
+    cluster.run(12)  # checkpoints are written
+    last.kill(how=how)
+    last.disk.flip(f"t-0/{0:020}.log", position, 1)  # in the offset of the second record
+    last.start()
+    behind.start()
+    cluster.run(60)
+    assert partition(last).leader == last.id
+    assert log_of(cluster, last) == (0, 4)
+
+
 @pytest.mark.parametrize("loss", ["none", "missing", "damaged"])
 def test_what_was_deleted_does_not_come_back(loss: str) -> None:
     """The checkpoint that says where its logs begin is lost: a broker that still knows it leads."""
