@@ -43,6 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nodes", type=int, default=1, help="how many nodes the broker consists of")
 
 
+# What kafka-python and aiokafka leave open when a connection breaks under them.
+LEAKS = ("unclosed <socket", "unclosed transport", "loop is closed", "Unclosed AIOKafkaConnection")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     Headrace.uses_core = config.getoption("--network-core") == "on"
 
@@ -51,8 +55,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Tests that need all brokers all the time are skipped while brokers are killed."""
     if config.getoption("--kill-brokers"):
         for item in items:
-            # of kafka-python, when its connection breaks
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            for leak in LEAKS:
+                item.add_marker(pytest.mark.filterwarnings(f"ignore:{leak}:ResourceWarning"))
             if item.get_closest_marker("steady"):
                 item.add_marker(pytest.mark.skip("brokers are killed"))
 

@@ -209,6 +209,7 @@ def test_offsets_for_every_kind_of_question(admin: AdminClient, bootstrap: str, 
     assert offset_of(admin, name, OffsetSpec.for_timestamp(BASE_MS + 9001)) == -1
 
 
+@pytest.mark.steady  # the client does not repeat a request whose broker has died
 def test_topic_configs_tell_value_source_and_synonyms(admin: AdminClient, name: str) -> None:
     create(admin, NewTopic(name, 1, config={"retention.ms": "12345"}))
     becomes(admin, name, "retention.ms", "12345")

@@ -158,6 +158,7 @@ def test_topics_are_created_widened_emptied_and_deleted(
     eventually(lambda: name in client.list_topics(), False)
 
 
+@pytest.mark.steady  # the client does not repeat a request whose broker has died
 def test_configs_are_changed_step_by_step(client: KafkaAdminClient, new_topic: Callable[..., str]) -> None:
     topic = new_topic()
 
