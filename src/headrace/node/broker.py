@@ -141,9 +141,7 @@ class Broker:
         start before that is over must not take it for complete.
         """
         damaged = self.partitions.damaged | {
-            partition.directory: None
-            for partition in self.partitions.all()
-            if partition.log is not None and partition.log.damages and len(partition.replicas) > 1
+            partition.directory: None for partition in self.partitions.all() if partition.is_damaged
         }
         for directory in sorted({*damaged, *self.partitions.lacking}):
             self.directories.distrust(directory)

@@ -339,6 +339,13 @@ class LogDirectories:
             if name != failed:
                 directory.distrust_other(self._directories[failed].directory_id)
 
+    def note_loss(self, name: str) -> bool:
+        """Whether each later start will know that logs of this directory lack records which they had: before
+        they are cut, because to a start after that nothing would be wrong with them.
+        """
+        self.distrust(name)
+        return self.previous_epoch.lose()
+
     def forget_distrust(self, now: Now) -> None:
         """All logs were recovered: what others noted about their directories is settled."""
         settled = {each.directory_id for each in self._directories.values() if each.is_recovered}

@@ -332,19 +332,21 @@ class Partition(Waitable):
                 self._start_leading(now, log)
         return log
 
-    def cut_damage(self) -> bool:
-        """Cut the open log before what is damaged in it, of which other replicas have copies: a later flush
-        would vouch for damaged bytes. Only before the broker is registered and taken out of the in-sync set.
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the open log lacks or cannot read records of which other replicas may have copies."""
+        return self.log is not None and bool(self.log.damages) and len(self.replicas) > 1
+
+    def cut_damage(self) -> None:
+        """Cut the open log before what is damaged in it: a later flush would vouch for that. Only before the
+        broker is registered and taken out of the in-sync set.
         """
         log = self.log
-        damage = log.first_damage() if log is not None and len(self.replicas) > 1 else None
-        if log is None or damage is None:
-            return False
-        log.truncate_to(damage)
+        assert log is not None, "it was opened"
+        log.truncate_to(min(damage.offset for damage in log.damages))
         # it may begin earlier now: where its first segments were missing, what is left had begun behind them
         self._directories[self.directory].complete_cut(self.topic, self.index)
         self._high_watermark = Offset(min(self._high_watermark, log.log_end_offset))
-        return True
 
     def moved(self, now: Now) -> None:
         """The same log lies elsewhere now, whole and durable: whoever waits for that has it."""

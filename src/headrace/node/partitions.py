@@ -186,9 +186,11 @@ class Partitions:
     def _recover_all(self, now: Now, name: str, image: ClusterImage, *, are_shared: bool) -> None:
         """The host went down: every log is scanned from its recovery point before anybody is served. After a
         kill it is enough to look at those that have other replicas: a replica whose log is damaged must not
-        be taken for one in sync. If no other replica has the rest of a damaged log, it stays as it is.
+        be taken for one in sync. If no other replica has the rest of a damaged log, it stays as it is, and
+        also if there is no space to note the loss.
         """
         on_disk = self._locations.found_in(name)
+        is_noted = False
         for partition in self.all():
             if are_shared and len(partition.replicas) < 2:
                 continue
@@ -196,7 +198,11 @@ class Partitions:
                 try:
                     partition.opened(now)
                     state = image.topics_by_id[partition.topic_id].partitions[partition.index]
-                    if not self._locations.is_counted_on(state) and partition.cut_damage():
+                    if not partition.is_damaged or self._locations.is_counted_on(state):
+                        continue
+                    is_noted = is_noted or self._directories.note_loss(name)
+                    if is_noted:
+                        partition.cut_damage()
                         self.damaged[name] = None
                 except StorageError as fault:
                     self._directories.storage_failed(now, partition, fault)

@@ -35,11 +35,11 @@ class PreviousEpoch:
         elif known != NO_EPOCH and known > _lost_epoch(disk):
             self.told = known
 
-    def lose(self) -> None:
-        """The logs that were opened lack records, or their starts."""
+    def lose(self) -> bool:
+        """The logs that were opened lack records, or their starts. False: there was no space for the note."""
         self.told = NO_EPOCH
         self._unwritten = self._known
-        self.is_loss_noted()
+        return self.is_loss_noted()
 
     def is_loss_noted(self) -> bool:
         """Whether a later start will know of a loss that this one has found; if there is space by now, the

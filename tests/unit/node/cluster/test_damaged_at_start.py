@@ -7,6 +7,7 @@ import pytest
 from harness.controllers import Controller, Controllers
 from harness.node_records import batch
 from headrace.machines.metadata.image import PartitionState
+from headrace.node.partition import Partition
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_topics import (
     CreatableTopic,
@@ -50,12 +51,12 @@ def with_one_record(flush_messages: str, min_insync_replicas: str = "2") -> tupl
     return cluster, leader
 
 
-def write(cluster: Controllers, leader: Controller) -> None:
+def write(cluster: Controllers, leader: Controller, seconds: int = 10) -> None:
     data = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(b"a"))])
     produce = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
     answer = cluster.answer_on(cluster.send_request(leader, produce, 9, "PLAINTEXT"), produce, 9, seconds=5)
     assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-    cluster.run(10)  # checkpoints are written
+    cluster.run(seconds)  # in ten, checkpoints are written
 
 
 def with_two_segments(min_insync_replicas: str = "2") -> tuple[Controllers, Controller]:
@@ -207,6 +208,37 @@ def test_damage_costs_no_other_record_of_which_there_is_no_copy(how: str) -> Non
     cluster.run(60)
     assert partition(last).leader == last.id
     assert log_of(cluster, last) == (0, 4)
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_loss_is_not_forgotten_if_the_broker_is_killed_right_after_it_cut_its_log() -> None:
+    """To the next start nothing is wrong with the log."""
+    cluster, leader = with_one_record("1000")
+    write(cluster, leader, seconds=1)
+    one = next(each for each in cluster.nodes.values() if each is not leader)
+    one.kill()
+    [segment] = [name for name in one.disk.list("t-0") if name.endswith(".log")]
+    data = bytearray(read_whole(one.disk, f"t-0/{segment}"))
+    data[-1] ^= 1
+    write_atomically(one.disk, f"t-0/{segment}", bytes(data))
+    cut = Partition.cut_damage
+
+    def cut_and_die(self: Partition) -> None:
+        cut(self)
+        raise KilledError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Partition, "cut_damage", cut_and_die)
+        one.start()
+        with pytest.raises(KilledError):
+            cluster.run(20)
+    one.kill()
+    one.start()
+    assert cluster.run(20, lambda: one.up.is_ready)
+    assert one.up.broker.registration.previous_epoch == -1
 
 
 @pytest.mark.parametrize("loss", ["none", "missing", "damaged"])
