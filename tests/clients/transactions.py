@@ -6,13 +6,14 @@ from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
+    KafkaException,
     Message,
     Producer,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from harness.wait import WAIT_S
+from harness.wait import WAIT_S, Patience
 
 
 def transactional(bootstrap: str, transactional_id: str, **settings: object) -> Producer:
@@ -38,12 +39,22 @@ def send(sender: Producer, topic: str, *values: bytes, partition: int = 0) -> No
 
 def ends(admin: AdminClient, topic: str) -> tuple[int, int]:
     """The last stable offset and the high watermark, as ListOffsets tells them."""
-    wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}
-    answers = [
-        admin.list_offsets(wanted, isolation_level=isolation)[TopicPartition(topic, 0)].result(WAIT_S).offset
-        for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
-    ]
-    return answers[0], answers[1]
+    return end(admin, topic, IsolationLevel.READ_COMMITTED), end(
+        admin, topic, IsolationLevel.READ_UNCOMMITTED
+    )
+
+
+def end(admin: AdminClient, topic: str, isolation: IsolationLevel) -> int:
+    """Asks again if a broker that no longer leads was asked: confluent-kafka does not do so by itself."""
+    asked = TopicPartition(topic, 0)
+    patience = Patience(WAIT_S)
+    while True:
+        answer = admin.list_offsets({asked: OffsetSpec.latest()}, isolation_level=isolation)[asked]
+        try:
+            return int(answer.result(WAIT_S).offset)
+        except KafkaException as refused:
+            if refused.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or patience.is_over:
+                raise
 
 
 def offset_of(admin: AdminClient, group: str, topic: str, *, require_stable: bool = False) -> int:
