@@ -132,16 +132,19 @@ class ClusterDiskFaults:
         return f"the disk of {host.id} is copied, to be restored later"
 
     def _may_replace(self, host: Host) -> bool:
-        """Whether the quorum needs nothing of what only this node may have."""
-        if not self._may_lose():
+        """Whether the quorum needs nothing of what only this node may have. What it has on disk it may have
+        promised: a fetch that says so may be on its way, and arrive when the disk is gone.
+        """
+        if not self._may_lose() or host.node is None:
             return False
         metadata = [node.controller.metadata for node in self._cluster.nodes().values()]
         epoch = max(one.leader_epoch for one in metadata)
         committed = max(one.committed_offset for one in metadata)
+        promised = max(committed, host.node.controller.metadata.quorum.log.flushed_offset)
         return all(
             one.leader_epoch == epoch
             and one.leader_id >= 0
             and one.leader_id != host.id
-            and one.quorum.log.flushed_offset >= committed
+            and one.quorum.log.flushed_offset >= promised
             for one in metadata
         )
