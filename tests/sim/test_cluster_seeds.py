@@ -33,7 +33,7 @@ def test_a_seed_that_once_failed(play: str, profile: str, seed: int) -> None:
     outcome = simulate(seed, Options(play=play, cluster_profile=given))
     assert outcome.failure is None, failure_text(outcome)
     assert outcome.simulated_s >= 20
-    assert outcome.faults >= 20, "these runs are to see trouble"
+    assert outcome.faults >= 15, "these runs are to see trouble"
 
 
 def test_a_seed_gives_the_same_run_whatever_the_order_of_sets() -> None:
