@@ -5,5 +5,5 @@ cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object)
 
 
-cdef inline void untrack(tuple values) noexcept:
+cdef inline void untrack(object values) noexcept:
     PyObject_GC_UnTrack(values)

@@ -2,7 +2,8 @@
 
 
 def untrack(values: tuple[object, ...]) -> None:
-    """Tells the collector that a new tuple of numbers, strings and bytes cannot be part of a cycle.
+    """Tells the collector that a new tuple cannot be part of a cycle: it has numbers, strings, bytes and sets
+    of such tuples.
 
     It would find that out itself, but too late for the dict that has the tuple by then: it would walk through
     all dicts of committed offsets while they are loaded, in pauses of ten milliseconds.

@@ -35,6 +35,7 @@ cdef class Cursor:
     cdef Py_ssize_t header_value_at
     cdef long long header_value_length
 
+    cdef void begin(self, Py_ssize_t position, Py_ssize_t end, long long base_timestamp) noexcept
     @cython.locals(buf="const unsigned char*", position=Py_ssize_t, end=Py_ssize_t, byte="long long", number="long long")
     cdef bint advance(self) except 0
     @cython.locals(number="long long", position=Py_ssize_t)

@@ -82,15 +82,10 @@ class Cursor:
     def __init__(self, records: bytes, count: int, base_timestamp: int) -> None:
         self.records = records  # keeps the bytes alive that buf points to
         self.buf = records
-        self.position = 0
-        self.end = len(records)
+        self.begin(0, len(records), base_timestamp)
         # asked before anybody allocates by the count: no record is shorter than seven bytes
         if count < 0 or count > self.end // 7:
             raise CorruptRecords(f"{count} records do not fit into {self.end} bytes")
-        self.base_timestamp = base_timestamp
-        # the deltas with which a timestamp stays an int64
-        self.delta_max = _INT64_MAX - base_timestamp if base_timestamp > 0 else _INT64_MAX
-        self.delta_min = _INT64_MIN - base_timestamp if base_timestamp < 0 else _INT64_MIN
         self.timestamp = 0
         self.offset_delta = 0
         self.key_at = 0
@@ -103,6 +98,15 @@ class Cursor:
         self.header_key_length = 0
         self.header_value_at = 0
         self.header_value_length = -1
+
+    def begin(self, position: int, end: int, base_timestamp: int) -> None:
+        """Goes to the records of a batch that lie between these positions, which the caller has checked."""
+        self.position = position
+        self.end = end
+        self.base_timestamp = base_timestamp
+        # the deltas with which a timestamp stays an int64
+        self.delta_max = _INT64_MAX - base_timestamp if base_timestamp > 0 else _INT64_MAX
+        self.delta_min = _INT64_MIN - base_timestamp if base_timestamp < 0 else _INT64_MIN
 
     def advance(self) -> bool:
         """Steps to the next record and takes it apart."""

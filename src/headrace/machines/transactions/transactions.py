@@ -256,10 +256,22 @@ class Transactions:
     def list_transactions(self, now: Now, filters: Filters) -> list[Transaction]:
         return [each for each in self._transactions.values() if filters.match(now.wall_ms, each)]
 
-    def replay(self, change: Record | Transaction, writer: Writer | None = None) -> None:
+    def replay(
+        self,
+        change: Record | Transaction | dict[str, Transaction] | list[str],
+        writer: Writer | None = None,
+    ) -> None:
+        """A record, the state in it, or what a load found: states by transactional id, or expired ids."""
         assert writer is None, "the coordinator's own records are part of no transaction"
         if isinstance(change, Transaction):
             transaction = change
+        elif isinstance(change, dict):
+            self._transactions.update(change)
+            return
+        elif isinstance(change, list):
+            for transactional_id in change:
+                self._transactions.pop(transactional_id, None)
+            return
         else:
             key, value = change
             assert isinstance(key, TransactionLogKey)

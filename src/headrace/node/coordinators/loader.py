@@ -3,7 +3,8 @@
 Jobs read the bytes, a chunk at a time; the records in them are replayed in slices of half a millisecond. The
 loader also replays what is appended in the meantime: loading ends at the end of the log.
 
-Committed offsets, of which there may be millions, are read many at a time by compiled code.
+Committed offsets, of which there may be millions, and the states of transactions are read many at a time by
+compiled code.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,8 @@ from headrace.node.log_directories import LogDirectories
 from headrace.node.partition import Partition
 from headrace.node.ports import Ports
 from headrace.protocol._offset_commits import CommitReader
-from headrace.protocol.coordinator_records import GROUP_RECORDS, decode
+from headrace.protocol._transaction_states import StateReader
+from headrace.protocol.coordinator_records import GROUP_RECORDS, TRANSACTION_RECORDS, decode
 from headrace.protocol.coordinator_records.offset_commits import CommittedTopic
 from headrace.protocol.errors import ProtocolError
 from headrace.records.batch import BatchHeader
@@ -40,6 +42,9 @@ SLICE_COST = 100
 RECORDS_PER_READ = 256
 OFFSETS_PER_COST = 12
 NAMES_PER_COST = 4
+# So do states of transactions: records and their partitions that are read at once, and how many cost 1.
+STATES_PER_READ = 128
+STATES_PER_COST = 5
 # Between slices whoever else is ready has a turn; a deadline that is over already would come without one.
 PAUSE_SECONDS = 0.000_1
 
@@ -174,21 +179,53 @@ class Loader:
         self._deadlines.add(Instant(now.mono + PAUSE_SECONDS), self)
 
     def _replayed(self, chunk: bytes) -> Iterator[int]:
-        replays_offsets = self._shard.kinds is GROUP_RECORDS
+        if self._shard.kinds is TRANSACTION_RECORDS:
+            yield from self._replayed_states(chunk)
+            return
         for position, header in batches(chunk):
-            if header.last_offset < self._offset:
-                continue
-            if header.is_control:
-                end = position + header.size
-                marker = end_marker_of(memoryview(chunk)[position:end], header)
-                if marker is not None:
-                    self._machine.replay_end(header.producer_id, not marker.is_aborted)
-                yield 1
-            elif replays_offsets and not header.is_transactional:
-                yield from self._many_at_once(chunk, position, header)
-            else:
-                yield from self._one_by_one(chunk, position, header)
-            self._offset = header.last_offset + 1
+            yield from self._replayed_batch(chunk, position, header)
+
+    def _replayed_states(self, chunk: bytes) -> Iterator[int]:
+        """The same for the log of transactions. The batches that compiled code does not know are left to the
+        general decoder, which knows why.
+        """
+        from headrace.machines.transactions.transaction import State, Transaction
+
+        replay = self._machine.replay
+        position = 0
+        while True:
+            reader = StateReader(chunk, position, self._offset, Transaction, tuple(State))
+            while (entries := reader.read(STATES_PER_READ)) is not None:
+                cost = 1 + reader.items // STATES_PER_COST
+                for entry in entries:
+                    if type(entry) is tuple:  # another record than a state
+                        offset, key, value = entry
+                        self._replay(offset, key, value, None)
+                        cost += 1
+                    else:
+                        replay(entry)
+                self._offset = reader.next_offset
+                yield cost
+            found = next(batches(chunk, reader.position), None)
+            if found is None:
+                return
+            yield from self._replayed_batch(chunk, *found)
+            position = found[0] + found[1].size
+
+    def _replayed_batch(self, chunk: bytes, position: int, header: BatchHeader) -> Iterator[int]:
+        if header.last_offset < self._offset:
+            return
+        if header.is_control:
+            end = position + header.size
+            marker = end_marker_of(memoryview(chunk)[position:end], header)
+            if marker is not None:
+                self._machine.replay_end(header.producer_id, not marker.is_aborted)
+            yield 1
+        elif self._shard.kinds is GROUP_RECORDS and not header.is_transactional:
+            yield from self._many_at_once(chunk, position, header)
+        else:
+            yield from self._one_by_one(chunk, position, header)
+        self._offset = header.last_offset + 1
 
     def _many_at_once(self, chunk: bytes, position: int, header: BatchHeader) -> Iterator[int]:
         records = open_records(chunk, position, header)
