@@ -13,6 +13,7 @@ SOURCES = [
     "src/headrace/protocol/_flat_structs.py",
     "src/headrace/protocol/_offset_commits.py",
     "src/headrace/protocol/_transaction_states.py",
+    "src/headrace/protocol/_sink_attempts.py",
     "src/headrace/client/producer/_batch.py",
     "src/headrace/client/producer/_source_column.py",
     "src/headrace/client/producer/_accumulator.py",

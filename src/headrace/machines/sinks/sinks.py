@@ -15,14 +15,15 @@ It decides and never writes: each method returns a Decision, and `replay` of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast, overload
 
 from headrace.base.time import Instant, Now
 from headrace.machines.coordination import WRITE_AGAIN_MS, Decision, Ticket, Writer, restore
 from headrace.machines.sinks import sink_records
 from headrace.machines.sinks.sink import Attempt, FreshId, Sink, Status
+from headrace.machines.sinks.sink_records import SinkRecords
 from headrace.machines.transactions.effects import WriteMarkers
 from headrace.machines.transactions.timeouts import Timeouts
 from headrace.machines.transactions.transaction import TopicPartition
@@ -33,8 +34,8 @@ from headrace.protocol.errors import ErrorCode
 # Every end has an epoch of its own (KIP-890), so that nothing late can touch the producer's next attempt.
 TRANSACTION_VERSION = 2
 
-# Attempts of one batch, those that are being ended with them: tasks of the largest jobs, some tried again.
-# Each has a record of some 50 bytes, with the partitions it wrote to.
+# Open attempts of one batch: tasks of the largest jobs, some tried again. With those that are being ended,
+# twice as many. Each has a record of some 50 bytes, with the partitions it wrote to.
 ATTEMPTS_MAX = 10_000
 
 # How long a sink that writes only once is remembered: whoever lost the answer to its commit asks again soon.
@@ -73,6 +74,32 @@ class SinkResult(NamedTuple):
     message: str | None = None
 
 
+# Stands for an order of markers that was not made yet.
+ORDERED = object()
+
+
+class Orders(Sequence[WriteMarkers]):
+    """The orders of one decision, each made when it is asked for."""
+
+    __slots__ = ("_ending", "_sinks")
+
+    def __init__(self, sinks: Sinks, ending: list[tuple[str, Attempt]]) -> None:
+        self._sinks = sinks
+        self._ending = ending
+
+    def __len__(self) -> int:
+        return len(self._ending)
+
+    @overload
+    def __getitem__(self, index: int) -> WriteMarkers: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[WriteMarkers]: ...
+    def __getitem__(self, index: int | slice) -> WriteMarkers | list[WriteMarkers]:
+        if isinstance(index, slice):
+            return [self._sinks.order(*each) for each in self._ending[index]]
+        return self._sinks.order(*self._ending[index])
+
+
 class Sinks:
     __slots__ = ("_coordinator_epoch", "_passing", "_sinks", "_timeout_ms_max", "_timeouts", "_writing")
 
@@ -83,7 +110,8 @@ class Sinks:
         # In memory only.
         self._timeouts = Timeouts()  # of open batches
         self._passing = Timeouts()  # when those that write only once are forgotten
-        self._writing: dict[int, WriteMarkers] = {}  # by producer: the order that counts
+        # by producer: the order that counts, ORDERED if nobody has asked for it yet
+        self._writing: dict[int, WriteMarkers | object] = {}
 
     # --- requests ---------------------------------------------------------------------------------------
 
@@ -117,7 +145,7 @@ class Sinks:
         if known is None:
             if request.producer_id >= 0:
                 return _not_joined(ErrorCode.PRODUCER_FENCED, "the attempt was ended by others, or by time")
-            if len(moved.attempts) >= ATTEMPTS_MAX:
+            if _has_too_many(moved):
                 return _not_joined(
                     ErrorCode.POLICY_VIOLATION, f"more than {ATTEMPTS_MAX} attempts for one batch"
                 )
@@ -144,11 +172,12 @@ class Sinks:
         query_id: str,
         run_id: str,
         batch_id: int,
-        attempts: Sequence[tuple[int, int]],
+        attempts: Iterable[tuple[int, int]],
     ) -> Decision:
         """Reply: SinkResult. Asked again after its answer was lost, it says the same. An attempt is its
         producer id and epoch.
         """
+        attempts = set(attempts)
         sink = self._sinks.get(app_id, Sink(app_id))
         refusal = _refusal(sink, query_id, run_id)
         if refusal is None and batch_id > sink.committed_batch_id:
@@ -158,7 +187,7 @@ class Sinks:
         # a run that has not joined before commits a batch without rows, or one that was committed before it
         moved = _of_run(sink, now.wall_ms, query_id, run_id)
         if batch_id > sink.committed_batch_id:
-            moved = moved.committed(now.wall_ms, batch_id, set(attempts))
+            moved = moved.committed(now.wall_ms, batch_id, attempts)
         decision = self._moved(sink, moved)
         decision.reply = SinkResult()
         return decision
@@ -223,19 +252,28 @@ class Sinks:
         """The records of a change, and orders for the markers of all attempts that it ends."""
         if after is before:
             return Decision()
-        ending = [
-            each
-            for producer_id, each in after.attempts.items()
-            if not each.is_open and before.attempts.get(producer_id) is not each
-        ]
-        if not after.has_open_attempts:
+        ending = []
+        is_open = False
+        opened, app_id, known = Status.OPEN, after.app_id, before.attempts
+        for producer_id, attempt in after.attempts.items():
+            if attempt.status is opened:
+                is_open = True
+            elif known.get(producer_id) is not attempt:
+                ending.append((app_id, attempt))
+        if not is_open:
             self._timeouts.cancel(after.app_id)
-        return Decision(
-            records=sink_records.written(before, after),
-            effects=[self._order_markers(after.app_id, attempt) for attempt in ending],
-        )
+        return Decision(records=sink_records.written(before, after), effects=self._order_markers(ending))
 
-    def _order_markers(self, app_id: str, attempt: Attempt) -> WriteMarkers:
+    def _order_markers(self, ending: list[tuple[str, Attempt]]) -> list[WriteMarkers]:
+        for _, attempt in ending:
+            self._writing[attempt.producer_id] = ORDERED
+        return cast(list[WriteMarkers], Orders(self, ending)) if ending else []
+
+    def order(self, app_id: str, attempt: Attempt) -> WriteMarkers:
+        """The order that ends the attempt. It is made when it is asked for: there may be ten thousand."""
+        known = self._writing.get(attempt.producer_id)
+        if isinstance(known, WriteMarkers):
+            return known
         order = WriteMarkers(
             transactional_id=app_id,
             producer_id=attempt.producer_id,
@@ -245,7 +283,8 @@ class Sinks:
             partitions=sorted(attempt.partitions),
             transaction_version=TRANSACTION_VERSION,
         )
-        self._writing[attempt.producer_id] = order
+        if known is ORDERED:
+            self._writing[attempt.producer_id] = order
         return order
 
     def is_writing(self, order: WriteMarkers) -> bool:
@@ -281,9 +320,12 @@ class Sinks:
 
     # --- replay and time ----------------------------------------------------------------------------------
 
-    def replay(self, record: Record, writer: Writer | None = None) -> None:
+    def replay(self, change: Record | SinkRecords, writer: Writer | None = None) -> None:
         assert writer is None, "the coordinator's own records are part of no transaction"
-        sink_records.replay(self._sinks, record)
+        if isinstance(change, SinkRecords):
+            change.replay(self._sinks)
+        else:
+            sink_records.replay(self._sinks, change)
 
     def replay_end(self, producer_id: int, is_committed: bool) -> None:
         """A marker in the coordinator's own log, where WriteTxnMarkers and AddPartitionsToTxn 4 can write:
@@ -294,15 +336,15 @@ class Sinks:
         """Orders the markers that may still be missing. Open attempts have all of their time again: those who
         write could not be heard meanwhile.
         """
-        effects = []
+        ending: list[tuple[str, Attempt]] = []
         for sink in self._sinks.values():
-            effects += [self._order_markers(sink.app_id, each) for each in sink.ending_attempts]
+            ending += [(sink.app_id, each) for each in sink.ending_attempts]
             if sink.has_open_attempts:
                 self._timeouts.set(sink.app_id, now.after_ms(sink.timeout_ms))
             if sink.is_passing:
                 kept_ms = max(0, sink.updated_ms + PASSING_KEPT_MS - now.wall_ms)
                 self._passing.set(sink.app_id, now.after_ms(kept_ms))
-        return Decision(effects=effects)
+        return Decision(effects=self._order_markers(ending))
 
     def deadline(self) -> Instant | None:
         moments = (self._timeouts.next(), self._passing.next())
@@ -369,7 +411,7 @@ def _refusal(sink: Sink, query_id: str, run_id: str) -> tuple[ErrorCode, str] | 
 
 
 def _refusal_to_commit(
-    sink: Sink, run_id: str, batch_id: int, attempts: Sequence[tuple[int, int]]
+    sink: Sink, run_id: str, batch_id: int, attempts: set[tuple[int, int]]
 ) -> tuple[ErrorCode, str] | None:
     is_same_run = sink.run_id == run_id
     if is_same_run and sink.batch_id > batch_id:
@@ -378,14 +420,25 @@ def _refusal_to_commit(
             f"batch {batch_id} is over: the query writes batch {sink.batch_id}",
         )
     is_current = is_same_run and sink.batch_id == batch_id
-    can_count = {each.producer for each in sink.open_attempts} if is_current else set()
-    stale = set(attempts) - can_count
+    stale = len(attempts)
+    if is_current:
+        opened = Status.OPEN
+        for producer_id, epoch in attempts:
+            attempt = sink.attempts.get(producer_id)
+            if attempt is not None and attempt.status is opened and attempt.producer_epoch == epoch:
+                stale -= 1
     if stale:
         return (
             ErrorCode.INVALID_TXN_STATE,
-            f"{len(stale)} of {len(attempts)} attempts are not open any more; nothing was committed",
+            f"{stale} of {len(attempts)} attempts are not open any more; nothing was committed",
         )
     return None
+
+
+def _has_too_many(sink: Sink) -> bool:
+    """Attempts of the batch before may still be ending."""
+    count = len(sink.attempts)
+    return count >= ATTEMPTS_MAX and (count >= 2 * ATTEMPTS_MAX or len(sink.open_attempts) >= ATTEMPTS_MAX)
 
 
 def _joined_before(sink: Sink, request: SinkJoin) -> Attempt | None:

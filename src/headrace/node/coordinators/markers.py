@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from headrace.base.time import Now
+from headrace.base.time import Instant, Now
 from headrace.machines.metadata.image import NO_LEADER
 from headrace.node.commit_queue import is_led_in
 from headrace.node.coordinators.other_brokers import OtherBrokers
@@ -23,7 +23,7 @@ from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.peers import Unanswered
-from headrace.node.ports import Ports
+from headrace.node.ports import Act, Ports
 from headrace.node.settings import LiveSettings
 from headrace.node.waiting import Waiter
 from headrace.protocol.errors import ErrorCode
@@ -43,6 +43,13 @@ ANSWER_TIMEOUT_MS = 15_000
 
 RETRY_MS = 1_000  # after a failed disk here
 RETRY_ELSEWHERE_MS = 50  # and twice as long each time, up to RETRY_MS
+
+# A marker takes some 20 µs: a turn takes some milliseconds. Between turns whoever else is ready has one; a
+# deadline that is over already would come without that.
+MARKERS_PER_TURN = 250
+PAUSE_SECONDS = 0.000_1
+# More orders than that are begun after the decision that gave them has been answered.
+ORDERS_AT_ONCE = 500
 
 Place = tuple[str, int]  # topic and partition
 
@@ -92,48 +99,17 @@ class Markers:
 
     def write(self, now: Now, shard: "Shard[Any]", orders: "Sequence[WriteMarkers]") -> None:
         """Carries out the orders of one decision of a coordinator's machine, and reports to it when all
-        markers of an order are written. What is written at once, on this broker, is reported together: a
-        batch of a sink has an order for each task.
+        markers of an order are written.
 
         An order is dropped if the machine was rebuilt from the log: the new machine gives its own order.
         """
-        at_once: dict[str, list[WriteMarkers]] = {}  # by id
-        is_over = False
+        OrdersUnderWay(self, shard, orders, self._ports).begin(now)
 
-        def written(order: "WriteMarkers", now: Now) -> None:
-            if is_over:
-                self._report(now, shard, [order])
-            else:
-                at_once.setdefault(order.transactional_id, []).append(order)
-
-        for order in orders:
-            MarkersUnderWay(
-                self,
-                order,
-                partial(self._is_wanted, shard, order),
-                partial(written, order),
-                self._partitions,
-                self._directories,
-                self._metadata,
-                self._ports,
-            ).expired(now)
-        is_over = True
-        for together in at_once.values():
-            self._report(now, shard, together)
-
-    @staticmethod
-    def _is_wanted(shard: "Shard[Any]", order: "WriteMarkers") -> bool:
-        return shard.current is not None and shard.current.is_writing(order)
-
-    def _report(self, now: Now, shard: "Shard[Any]", orders: "Sequence[WriteMarkers]") -> None:
-        """Tells the machine that all markers of these orders are written, which have the same id."""
-        if not any(self._is_wanted(shard, order) for order in orders):
-            return
-        decision = shard.decide(now, orders[0].transactional_id, shard.machine.markers_written, *orders)
-        if isinstance(decision, ErrorCode):
-            shard.postponed.add(now, orders[0], partial(self._report, shard=shard, orders=orders))
-        else:
-            shard.carry_out(now, decision)
+    def begin(self, now: Now, order: "WriteMarkers", is_wanted: Callable[[], bool], then: Act) -> None:
+        """Writes the markers of one order; `then` is called when all are committed."""
+        MarkersUnderWay(
+            self, order, is_wanted, then, self._partitions, self._directories, self._metadata, self._ports
+        ).expired(now)
 
     def append(self, now: Now, partition: Partition, markers: "WriteMarkers") -> Written:
         """Writes the end of the transaction into one partition that this broker leads."""
@@ -151,6 +127,109 @@ class Markers:
     def ask(self, broker: int, marker: "MarkerElsewhere") -> None:
         """Asks the leader of the partition, another broker, to write the marker."""
         self._others.ask(broker, marker)
+
+
+class OrdersUnderWay:
+    """The orders of one decision, of which a sink's may have one for each of ten thousand tasks. Some are
+    begun in each turn, so that other requests are served in between. Those of one id that are written when a
+    turn ends, or later at the same time, are reported together.
+    """
+
+    __slots__ = (
+        "_begun",
+        "_deadlines",
+        "_is_due",
+        "_is_turn",
+        "_lifecycle",
+        "_machine",
+        "_markers",
+        "_orders",
+        "_shard",
+        "_written",
+        "is_done",
+    )
+
+    def __init__(
+        self, markers: Markers, shard: "Shard[Any]", orders: "Sequence[WriteMarkers]", ports: Ports
+    ) -> None:
+        self._markers = markers
+        self._shard = shard
+        self._machine = shard.current
+        self._orders = orders
+        self._deadlines = ports.deadlines
+        self._lifecycle = ports.lifecycle
+        self._begun = 0  # so many of the orders
+        self._written: list[WriteMarkers] = []  # and not reported
+        self._is_turn = False
+        self._is_due = False  # it is among the deadlines
+        self.is_done = False
+
+    def begin(self, now: Now) -> None:
+        if len(self._orders) > ORDERS_AT_ONCE:
+            self._go_on(now)  # the decision alone was work enough for this call
+        else:
+            self.expired(now)
+
+    def expired(self, now: Now) -> None:
+        """A turn."""
+        self._is_due = False
+        if self._lifecycle.is_stopping or self._shard.current is not self._machine:
+            return  # another machine gives orders of its own
+        self._is_turn = True
+        try:
+            self._begin_some(now)
+            self._report(now)
+        finally:  # a mistake in one must not keep the others from being written and reported
+            self._is_turn = False
+            if self._begun < len(self._orders) or self._written:
+                self._go_on(now)
+
+    def _begin_some(self, now: Now) -> None:
+        left = MARKERS_PER_TURN
+        while left > 0 and self._begun < len(self._orders):
+            order = self._orders[self._begun]
+            self._begun += 1
+            left -= 1 + len(order.partitions)
+            self._markers.begin(
+                now, order, partial(is_wanted, self._shard, order), partial(self._order_written, order)
+            )
+
+    def _order_written(self, order: "WriteMarkers", now: Now) -> None:
+        self._written.append(order)
+        if self._is_turn:
+            return
+        if len(self._orders) == 1:
+            self._report(now)
+        else:
+            self._go_on(now)  # the others may follow at once
+
+    def _report(self, now: Now) -> None:
+        by_id: dict[str, list[WriteMarkers]] = {}
+        for order in self._written:
+            by_id.setdefault(order.transactional_id, []).append(order)
+        self._written = []
+        for together in by_id.values():
+            report_written(now, self._shard, together)
+
+    def _go_on(self, now: Now) -> None:
+        if not self._is_due:
+            self._is_due = True
+            self._deadlines.add(Instant(now.mono + PAUSE_SECONDS), self)
+
+
+def is_wanted(shard: "Shard[Any]", order: "WriteMarkers") -> bool:
+    return shard.current is not None and shard.current.is_writing(order)
+
+
+def report_written(now: Now, shard: "Shard[Any]", orders: "Sequence[WriteMarkers]") -> None:
+    """Tells the machine that all markers of these orders are written, which have the same id."""
+    if not any(is_wanted(shard, order) for order in orders):
+        return
+    decision = shard.decide(now, orders[0].transactional_id, shard.machine.markers_written, *orders)
+    if isinstance(decision, ErrorCode):
+        shard.postponed.add(now, orders[0], partial(report_written, shard=shard, orders=orders))
+    else:
+        shard.carry_out(now, decision)
 
 
 class MarkersUnderWay(Waiter):
@@ -181,7 +260,7 @@ class MarkersUnderWay(Waiter):
         markers: Markers,
         order: "WriteMarkers",
         is_wanted: Callable[[], bool],
-        then: Callable[[Now], None],
+        then: Act,
         partitions: Partitions,
         directories: LogDirectories,
         metadata: MetadataLog,

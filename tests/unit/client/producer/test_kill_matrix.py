@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 
 from harness.sink_simulation import BATCHES, POINTS, VICTIMS, DriverKilled, SinkSimulation, expected_of
+from headrace.node.coordinators import markers
 
 SEEDS = 3
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("point", POINTS)
-def test_each_row_once_and_batches_whole(point: str, victim: str) -> None:
+@pytest.mark.parametrize("markers_per_turn", [markers.MARKERS_PER_TURN, 1])
+def test_each_row_once_and_batches_whole(
+    markers_per_turn: int, point: str, victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(markers, "MARKERS_PER_TURN", markers_per_turn)
     for seed in range(SEEDS):
         simulation = SinkSimulation(seed, point, victim)
         while simulation.commit_log < BATCHES - 1:

@@ -15,8 +15,16 @@ from headrace.machines.coordination import Decision
 from headrace.machines.sinks import sink as sink_module
 from headrace.machines.sinks import sinks as sinks_module
 from headrace.machines.sinks.sinks import PASSING_KEPT_MS, SinkJoin, SinkJoined, SinkResult, Sinks
+from headrace.machines.transactions.effects import WriteMarkers
 from headrace.protocol.compiler import codec
-from headrace.protocol.coordinator_records import SINK_RECORDS, Record, decode, encode
+from headrace.protocol.coordinator_records import (
+    SINK_RECORDS,
+    Record,
+    changes,
+    decode,
+    encode,
+    encode_batch,
+)
 from headrace.protocol.coordinator_records.sinks import (
     TRANSACTIONAL_ID_PREFIX,
     SinkAttempt,
@@ -26,6 +34,7 @@ from headrace.protocol.coordinator_records.sinks import (
     SpareProducer,
 )
 from headrace.protocol.errors import ErrorCode
+from headrace.records.builder import build_batch
 
 TIMEOUT_MS_MAX = 60_000
 PLACE = ("t", 0)
@@ -42,11 +51,21 @@ class Shard:
         self.log: list[tuple[bytes, bytes | None]] = []
 
     def done(self, decision: Decision) -> Decision:
-        for record in decision.records:
-            self.machine.replay(record)
-            self.log.append(encode(record))
+        if decision.records:
+            for change in changes(decision.records):
+                self.machine.replay(change)
+            said = [encode(record) for record in decision.records]
+            wall_ms = self.clock.now().wall_ms
+            batch = build_batch([(wall_ms, key, value, ()) for key, value in said])
+            assert encode_batch(decision.records, wall_ms) == batch, "as the general codec writes it"
+            self.log += said
         self.machine.check()
         return decision
+
+    def orders(self, app_id: str = "app") -> list[WriteMarkers]:
+        """Those that count."""
+        sinks = [sink for sink in self.machine.sinks() if sink.app_id == app_id]
+        return [self.machine.order(app_id, each) for sink in sinks for each in sink.ending_attempts]
 
     def loaded(self, log: Iterable[tuple[bytes, bytes | None]] | None = None) -> Sinks:
         """Another machine, made from the log; of the next leader epoch."""
@@ -141,6 +160,34 @@ def test_a_batch_has_only_so_many_attempts(shard: Shard, monkeypatch: pytest.Mon
         ErrorCode.POLICY_VIOLATION,
     ]
     assert shard.join(task=1).error is ErrorCode.NONE, "it has joined before"
+
+
+def test_the_next_batch_may_have_as_many_while_the_last_one_ends(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks_module, "ATTEMPTS_MAX", 2)
+    joined = [shard.join(task=task) for task in range(2)]
+    orders = shard.commit(0, *((each.producer_id, each.producer_epoch) for each in joined)).effects
+    assert [shard.join(batch_id=1, task=task).error for task in range(3)] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.POLICY_VIOLATION,
+    ]
+    assert shard.join(batch_id=2).error is ErrorCode.POLICY_VIOLATION, "all four of them are ending"
+    shard.done(shard.machine.markers_written(shard.clock.now(), orders[0]))
+    assert shard.join(batch_id=2).error is ErrorCode.NONE
+
+
+def test_an_order_is_the_same_whenever_it_is_asked_for(shard: Shard) -> None:
+    joined = [shard.join(task=task) for task in range(3)]
+    orders = shard.commit(0, *((each.producer_id, each.producer_epoch) for each in joined)).effects
+    assert list(orders) == list(orders) == orders[:3]
+    assert all(map(shard.machine.is_writing, orders))
+    ended = orders[1]
+    shard.done(shard.machine.markers_written(shard.clock.now(), ended))
+    assert not shard.machine.is_writing(ended)
+    assert not shard.machine.is_writing(orders[1]), "one that is made for an attempt that has ended is void"
+    assert [shard.machine.is_writing(order) for order in orders] == [True, False, True]
 
 
 def test_only_open_attempts_of_a_known_sink_write(shard: Shard) -> None:
@@ -254,7 +301,7 @@ class TestASinkThatWritesOnce:
         shard.done(shard.machine.reset(shard.clock.now(), "app"))
         for sink in shard.machine.sinks():
             for producer_id in list(sink.attempts):
-                orders = [one for one in shard.machine._writing.values() if one.producer_id == producer_id]
+                orders = [one for one in shard.orders() if one.producer_id == producer_id]
                 shard.done(shard.machine.markers_written(shard.clock.now(), orders[0]))
         assert shard.machine.sinks() == []
         assert shard.wake() == []
@@ -297,7 +344,7 @@ def test_a_log_says_all_of_a_sink_before_and_after_its_compaction(
         elif act == "reset" and rng.random() < 0.2:
             shard.done(shard.machine.reset(now, app_id))
         elif act == "markers":
-            mine = [one for one in shard.machine._writing.values() if one.transactional_id == app_id]
+            mine = shard.orders(app_id)
             some = rng.sample(mine, rng.randint(0, len(mine)))
             if some:
                 shard.done(shard.machine.markers_written(now, *some))
