@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from harness.batches import Batch, Row
-from headrace.machines.metadata.image import BadMetadata
+from headrace.machines.metadata.errors import BadMetadata
 from headrace.node.effects import Report
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic

@@ -17,7 +17,7 @@ import click
 from headrace.cli.options import json_option
 from headrace.cli.strays import log_directories, strays_in
 from headrace.cli.terminal import bytes_text, count_text, print_json
-from headrace.machines.metadata.image import BadMetadata
+from headrace.machines.metadata.errors import BadMetadata
 from headrace.node.metadata_check import LastStop, check_metadata, epoch_max
 from headrace.node.metadata_files import METADATA_DIRECTORY, METADATA_TOPIC
 from headrace.records.compiled import COMPILED

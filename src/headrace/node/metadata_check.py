@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.base.numbers import INT32_MAX
-from headrace.machines.metadata.image import BadMetadata, ClusterImage
+from headrace.machines.metadata.errors import BadMetadata
+from headrace.machines.metadata.image import ClusterImage
 from headrace.machines.raft.quorum_state import FILE as QUORUM_STATE
 from headrace.machines.raft.quorum_state import BadQuorumState, QuorumState
 from headrace.machines.raft.voters import VoterKey

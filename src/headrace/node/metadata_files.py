@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headrace.base.values import Value
-from headrace.machines.metadata.image import BadMetadata, ClusterImage
+from headrace.machines.metadata.errors import BadMetadata
+from headrace.machines.metadata.image import ClusterImage
 from headrace.machines.metadata.snapshot import snapshot_records
 from headrace.machines.metadata.versions import encode
 from headrace.machines.raft.replica_log import LogPoint, ReplicaLog

@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
 from headrace.machines.metadata.controller.decision import MetadataDecision
-from headrace.machines.metadata.image import BadMetadata, ClusterImage
+from headrace.machines.metadata.errors import BadMetadata
+from headrace.machines.metadata.image import ClusterImage
 from headrace.machines.raft import messages as raft
 from headrace.machines.raft.replica_log import LogPoint
 from headrace.machines.raft.voters import Voters

@@ -10,7 +10,7 @@ from typing import Any
 
 from headrace.base.ids import METADATA_TOPIC_ID
 from headrace.base.time import Now
-from headrace.machines.metadata.image import BadMetadata
+from headrace.machines.metadata.errors import BadMetadata
 from headrace.node.group_commit import RETRY_MS
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_files import (

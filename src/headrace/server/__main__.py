@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
 
 
 def serve(path: str, overrides: dict[str, str], log: Log, pid_file: str | None) -> int:
-    from headrace.machines.metadata.image import BadMetadata
+    from headrace.machines.metadata.errors import BadMetadata
     from headrace.server.config import WrongSettings, read_settings
     from headrace.server.listeners import CannotListen
     from headrace.server.lock import DirectoryInUse

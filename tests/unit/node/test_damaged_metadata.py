@@ -8,7 +8,7 @@ import pytest
 
 from harness.batches import Batch, Row
 from headrace.base.time import ManualClock
-from headrace.machines.metadata.image import BadMetadata
+from headrace.machines.metadata.errors import BadMetadata
 from headrace.node.effects import Report
 from headrace.node.metadata_check import LastStop, check_metadata
 from headrace.node.metadata_files import SnapshotId, metadata_batch, snapshot_batches

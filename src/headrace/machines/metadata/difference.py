@@ -5,6 +5,7 @@ sent it a snapshot instead of the log.
 from collections.abc import Iterator
 
 from headrace.machines.metadata.image import TOPIC_RESOURCE, ClusterImage
+from headrace.machines.metadata.security_image import security_records
 from headrace.machines.metadata.snapshot import broker_record, partition_record
 from headrace.protocol.metadata_records import (
     ConfigRecord,
@@ -34,6 +35,7 @@ def difference(before: ClusterImage, after: ClusterImage) -> Iterator[Data]:
     yield from _configs(before, after)
     if before.next_producer_id != after.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=after.next_producer_id)
+    yield from security_records(after.security, before.security)
 
 
 def _topics(before: ClusterImage, after: ClusterImage) -> Iterator[Data]:

@@ -1,4 +1,4 @@
-"""Image of the cluster from its metadata log: topics, partitions, brokers, settings, features.
+"""Image of the cluster from its metadata log: topics, partitions, brokers, settings, features, security.
 
 Only `replay` changes an image, one record after the other, in place: the same records give the same image on
 every node and after every restart. The state of a partition or of a broker is a value: a record replaces it
@@ -12,7 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from headrace.base.ids import BrokerId, TopicId
+from headrace.machines.metadata import security_image
+from headrace.machines.metadata.errors import BadMetadata
 from headrace.machines.metadata.replica_index import ReplicaIndex
+from headrace.machines.metadata.security_image import SecurityImage
 from headrace.protocol.metadata_records import (
     BrokerRegistrationChangeRecord,
     ClearElrRecord,
@@ -43,10 +46,6 @@ GROUP_RESOURCE = 32
 
 # The name under which settings for all brokers are kept.
 ALL_BROKERS = ""
-
-
-class BadMetadata(Exception):
-    """The metadata log has a record that contradicts the records before it."""
 
 
 @dataclass(slots=True)
@@ -110,6 +109,7 @@ class ClusterImage:
         "features",
         "next_producer_id",
         "partitions_by_directory",
+        "security",
         "topics",
         "topics_by_id",
     )
@@ -125,6 +125,7 @@ class ClusterImage:
         self.features: dict[str, int] = {}
         self.next_producer_id = 0
         self.partitions_by_directory: Counter[bytes] = Counter()  # replicas in each directory
+        self.security = SecurityImage()
         self._replica_index: ReplicaIndex | None = None  # made when the controller first asks
 
     def copy(self) -> "ClusterImage":
@@ -140,6 +141,7 @@ class ClusterImage:
         other.features = dict(self.features)
         other.next_producer_id = self.next_producer_id
         other.partitions_by_directory = Counter(self.partitions_by_directory)
+        other.security = self.security.copy()
         return other
 
     # --- questions ---------------------------------------------------------------------------------------
@@ -347,6 +349,9 @@ class ClusterImage:
                     cleared = replace(partition, eligible_leader_replicas=(), last_known_elr=())
                     self._replace(topic.id, number, partition, cleared)
 
+    def _security(self, record: Data) -> None:
+        self.security.replay(record)
+
     def _nothing(self, record: NoOpRecord) -> None:
         """It only moves the log forward."""
 
@@ -367,6 +372,7 @@ REPLAY: dict[type[Data], Callable[[ClusterImage, Any], None]] = {
     ProducerIdsRecord: ClusterImage._producer_ids,
     ClearElrRecord: ClusterImage._clear_elr,
     NoOpRecord: ClusterImage._nothing,
+    **dict.fromkeys(security_image.REPLAY, ClusterImage._security),
 }
 
 

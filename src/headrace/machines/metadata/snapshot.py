@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from headrace.base.ids import TopicId
 from headrace.machines.metadata.image import BrokerState, ClusterImage, PartitionState
+from headrace.machines.metadata.security_image import SecurityImage, security_records
 from headrace.machines.metadata.versions import encode
 from headrace.protocol.metadata_records import (
     BrokerEndpoint,
@@ -36,6 +37,7 @@ def snapshot_records(image: ClusterImage) -> Iterator[Data]:
             yield ConfigRecord(resource_type=kind, resource_name=resource, name=key, value=value)
     if image.next_producer_id:
         yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id)
+    yield from security_records(image.security, SecurityImage())
 
 
 def broker_record(broker: BrokerState) -> RegisterBrokerRecord:

@@ -8,15 +8,23 @@ from headrace.machines.metadata.difference import difference
 from headrace.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
 from headrace.machines.metadata.snapshot import image_hash
 from headrace.protocol.metadata_records import (
+    AccessControlEntryRecord,
+    ClientQuotaRecord,
     ConfigRecord,
+    DelegationTokenRecord,
+    EntityData,
     FeatureLevelRecord,
     PartitionChangeRecord,
     PartitionRecord,
     ProducerIdsRecord,
     RegisterBrokerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
     RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
     TopicRecord,
     UnregisterBrokerRecord,
+    UserScramCredentialRecord,
 )
 from headrace.protocol.notation import Data
 
@@ -31,7 +39,7 @@ def history(rng: Random, image: ClusterImage, steps: int) -> None:
 def change(rng: Random, image: ClusterImage) -> list[Data]:
     name = f"t{rng.randrange(4)}"
     topic = image.topics.get(name)
-    match rng.randrange(7):
+    match rng.randrange(11):
         case 0 if topic is None:
             id = rng.randbytes(16)
             return [
@@ -62,8 +70,32 @@ def change(rng: Random, image: ClusterImage) -> list[Data]:
             return [FeatureLevelRecord(name=f"f{rng.randrange(3)}", feature_level=rng.randrange(3))]
         case 6:
             return [ProducerIdsRecord(next_producer_id=image.next_producer_id + 1000)]
+        case kind if kind > 6:
+            return change_of_security(rng, image, kind)
         case _:
             return []
+
+
+def change_of_security(rng: Random, image: ClusterImage, kind: int) -> list[Data]:
+    security, name = image.security, f"u{rng.randrange(3)}"
+    match kind:
+        case 7:
+            rule = AccessControlEntryRecord(id=rng.randbytes(16), resource_type=2, resource_name=name)
+            known = [rule_id for rule_id, other in security.rules.items() if other.name == name]
+            return [RemoveAccessControlEntryRecord(id=known[0])] if known else [rule]
+        case 8:
+            if (name, 1) in security.credentials and rng.random() < 0.5:
+                return [RemoveUserScramCredentialRecord(name=name, mechanism=1)]
+            return [UserScramCredentialRecord(name=name, mechanism=1, iterations=rng.randrange(4096, 4099))]
+        case 9:
+            entity = [EntityData(entity_type="user", entity_name=rng.choice([name, None]))]
+            removes = rng.random() < 0.3
+            key = rng.choice(["producer_byte_rate", "consumer_byte_rate"])
+            return [ClientQuotaRecord(entity=entity, key=key, value=rng.randrange(3) + 0.5, remove=removes)]
+        case _:
+            if rng.random() < 0.3:
+                return [RemoveDelegationTokenRecord(token_id=name)]
+            return [DelegationTokenRecord(token_id=name, expiration_timestamp=rng.randrange(3))]
 
 
 def test_the_difference_leads_from_any_image_to_any_later_one() -> None:

@@ -11,7 +11,8 @@ from headrace.machines.metadata.controller.create_partitions import MorePartitio
 from headrace.machines.metadata.controller.create_topics import NewTopic
 from headrace.machines.metadata.controller.decision import Refusal
 from headrace.machines.metadata.controller.delete_topics import DoomedTopic
-from headrace.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, BadMetadata, ClusterImage
+from headrace.machines.metadata.errors import BadMetadata
+from headrace.machines.metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, ClusterImage
 from headrace.machines.metadata.snapshot import image_hash, snapshot_records
 from headrace.machines.metadata.versions import encode
 from headrace.protocol.errors import ErrorCode
