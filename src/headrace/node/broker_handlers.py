@@ -58,6 +58,7 @@ class BrokerHandlers:
             (ApiKey.DESCRIBE_TOPIC_PARTITIONS, self.describe_topic_partitions),
             (ApiKey.DESCRIBE_CONFIGS, self.describe_configs),
             (ApiKey.LIST_CONFIG_RESOURCES, self.list_config_resources),
+            (ApiKey.DESCRIBE_ACLS, self.describe_acls),
             (ApiKey.ALTER_REPLICA_LOG_DIRS, self.alter_replica_log_dirs),
             (ApiKey.DESCRIBE_LOG_DIRS, self.describe_log_dirs),
             (ApiKey.FIND_COORDINATOR, self.find_coordinator),
@@ -209,6 +210,13 @@ class BrokerHandlers:
         from headrace.node.handlers.list_config_resources import ListConfigResources
 
         return ListConfigResources(self._metadata, self._access).handle
+
+    # --- security ---------------------------------------------------------------------------------------
+
+    def describe_acls(self) -> Handle:
+        from headrace.node.handlers.describe_acls import DescribeAcls
+
+        return DescribeAcls(self._metadata, self._access).handle
 
     # --- log directories --------------------------------------------------------------------------------
 

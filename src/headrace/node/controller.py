@@ -153,6 +153,8 @@ class Controller:
         for api_key, make in (
             (ApiKey.CREATE_TOPICS, self._create_topics),
             (ApiKey.DELETE_TOPICS, self._delete_topics),
+            (ApiKey.CREATE_ACLS, self._create_acls),
+            (ApiKey.DELETE_ACLS, self._delete_acls),
             (ApiKey.ALTER_CONFIGS, self._alter_configs),
             (ApiKey.CREATE_PARTITIONS, self._create_partitions),
             (ApiKey.ELECT_LEADERS, self._elect_leaders),
@@ -180,6 +182,7 @@ class Controller:
             (ApiKey.END_QUORUM_EPOCH, self._end_quorum_epoch),
             (ApiKey.FETCH_SNAPSHOT, self._fetch_snapshot),
             (ApiKey.DESCRIBE_CLUSTER, self._describe_controllers),
+            (ApiKey.DESCRIBE_ACLS, self._describe_acls),
         ):
             routes.serve(api_key, CONTROLLER, make)
         routes.serve(ApiKey.ENVELOPE, CONTROLLER, lambda: self._envelope(routes))
@@ -324,6 +327,21 @@ class Controller:
         from headrace.node.handlers.create_partitions import CreatePartitions
 
         return CreatePartitions(self.metadata, self.decisions, self._access).handle
+
+    def _create_acls(self) -> Handle:
+        from headrace.node.handlers.create_acls import CreateAcls
+
+        return CreateAcls(self.metadata, self.decisions, self._access).handle
+
+    def _delete_acls(self) -> Handle:
+        from headrace.node.handlers.delete_acls import DeleteAcls
+
+        return DeleteAcls(self.metadata, self.decisions, self._access).handle
+
+    def _describe_acls(self) -> Handle:
+        from headrace.node.handlers.describe_acls import DescribeAcls
+
+        return DescribeAcls(self.metadata, self._access).handle
 
     def _elect_leaders(self) -> Handle:
         from headrace.node.handlers.elect_leaders import ElectLeaders

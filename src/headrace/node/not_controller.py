@@ -64,6 +64,14 @@ def refused(api_key: int, version: int, body: Any, code: ErrorCode) -> Response:
             return incremental.IncrementalAlterConfigsResponse(
                 responses=[incremental.AlterConfigsResourceResponse(**item) for item in resources(body, code)]
             )
+        case ApiKey.CREATE_ACLS:
+            from headrace.node.handlers.create_acls import refused as no_rules
+
+            return no_rules(body, code, None)
+        case ApiKey.DELETE_ACLS:
+            from headrace.node.handlers.delete_acls import refused as no_deletion
+
+            return no_deletion(body, code, None)
         case ApiKey.ELECT_LEADERS:
             from headrace.node.handlers.elect_leaders import refused as no_election
 
@@ -88,7 +96,7 @@ def resources(body: Any, code: ErrorCode) -> list[dict[str, Any]]:
 def is_from_no_controller(response: Any) -> bool:
     """Whether a response says that the node is not the active controller."""
     code = getattr(response, "error_code", ErrorCode.NONE)
-    for name in ("topics", "responses", "results"):
+    for name in ("topics", "responses", "results", "filter_results"):
         items = getattr(response, name, None)
         if code == ErrorCode.NONE and items:
             code = getattr(items[0], "error_code", ErrorCode.NONE)

@@ -45,6 +45,9 @@ SERVED: dict[int, tuple[int, int]] = {
     26: (0, 5),  # end_txn
     27: (1, 2),  # write_txn_markers
     28: (0, 5),  # txn_offset_commit
+    29: (1, 3),  # describe_acls
+    30: (1, 3),  # create_acls
+    31: (1, 3),  # delete_acls
     32: (1, 4),  # describe_configs
     33: (0, 2),  # alter_configs
     34: (1, 2),  # alter_replica_log_dirs
@@ -94,6 +97,8 @@ FORWARDED = frozenset(
     (
         19,  # create_topics
         20,  # delete_topics
+        30,  # create_acls
+        31,  # delete_acls
         33,  # alter_configs
         37,  # create_partitions
         43,  # elect_leaders

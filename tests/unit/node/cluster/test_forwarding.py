@@ -18,12 +18,14 @@ from headrace.node.peers import Unanswered
 from headrace.protocol.api import response_codec
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import answer_frame
+from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from headrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.envelope import EnvelopeRequest
 from headrace.protocol.messages.metadata import MetadataRequest
@@ -43,6 +45,11 @@ class LedElsewhere(MetadataLog):
     @property
     def leader_id(self) -> int:
         return 7
+
+
+class Anybody:
+    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str) -> bool:
+        return True
 
 
 class Pair:
@@ -94,6 +101,20 @@ def test_in_every_version(pair: Pair, version: int) -> None:
     assert "t" in pair.controller.node.controller.metadata.image.topics
     (again,) = pair.ask(creation(), version).topics
     assert again.error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+@pytest.mark.parametrize("version", range(1, 4))
+def test_access_rules_in_every_version(pair: Pair, version: int) -> None:
+    pair.controller.node.access.authorizer = Anybody()
+    rule = AclCreation(
+        resource_type=2, resource_name="t", principal="User:ada", host="*", operation=3, permission_type=3
+    )
+    (created,) = pair.ask(CreateAclsRequest(creations=[rule]), version).results
+    assert created.error_code == 0
+    which = DeleteAclsFilter(resource_type_filter=2, resource_name_filter="t", operation=1, permission_type=1)
+    which.principal_filter = which.host_filter = None
+    (deleted,) = pair.ask(DeleteAclsRequest(filters=[which]), version).filter_results
+    assert [one.principal for one in deleted.matching_acls] == ["User:ada"]
 
 
 def test_answers_leave_in_the_order_of_the_requests(pair: Pair) -> None:

@@ -1,6 +1,7 @@
 """The controller's decisions, over one image and the settings of the node.
 
-The modules for topics and settings are imported with the first such request: a broker starts without them.
+The modules for topics, settings and security are imported with the first such request: a broker starts
+without them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -20,6 +21,7 @@ from headrace.machines.metadata.controller.topic_rules import (
 from headrace.machines.metadata.image import ClusterImage
 
 if TYPE_CHECKING:
+    from headrace.machines.metadata.controller.access_rules import CreatedRule, DeletedRules
     from headrace.machines.metadata.controller.allocations import ReplicaPlace
     from headrace.machines.metadata.controller.alter_configs import AlteredResource, ResourceChange
     from headrace.machines.metadata.controller.alter_partition import AlteredPartition, IsrChange
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.machines.metadata.controller.heartbeats import Heartbeat, HeartbeatReply
     from headrace.machines.metadata.controller.sessions import BrokerSessions
     from headrace.machines.metadata.controller.update_features import FeatureUpdate
+    from headrace.machines.security.acl_rules import AclFilter, AclRule
 
 
 class ControllerDecisions:
@@ -131,6 +134,20 @@ class ControllerDecisions:
     def finalize_features(self, levels: Mapping[str, int]) -> MetadataDecision[None]:
         """Sets what is not set already: for a new cluster, or one that an older version made."""
         return brokers.finalize_features(self._image, levels, self._static.get(MIN_INSYNC_REPLICAS, "1"))
+
+    # --- security ----------------------------------------------------------------------------------------
+
+    def create_rules(self, rules: "Sequence[AclRule]") -> "MetadataDecision[list[CreatedRule]]":
+        """Refusal: too many rules."""
+        from headrace.machines.metadata.controller.access_rules import create_rules
+
+        return create_rules(self._image, rules, self._rng)
+
+    def delete_rules(self, filters: "Sequence[AclFilter]") -> "MetadataDecision[list[DeletedRules]]":
+        """Refusal: the filters match too many rules."""
+        from headrace.machines.metadata.controller.access_rules import delete_rules
+
+        return delete_rules(self._image, filters)
 
     # --- brokers -----------------------------------------------------------------------------------------
 
