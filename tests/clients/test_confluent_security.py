@@ -11,9 +11,13 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
 )
 
-from harness.wait import WAIT_S
+from harness.wait import WAIT_S, eventually
 
 RULE = AclBinding(
     ResourceType.TOPIC,
@@ -49,3 +53,49 @@ def test_access_rules_without_an_authorizer(admin: AdminClient) -> None:
     assert code_of(admin.create_acls([RULE])[RULE]) == disabled
     assert admin.describe_acls(EVERYTHING).result(WAIT_S) == []  # librdkafka does not tell this error
     assert code_of(admin.delete_acls([EVERYTHING])[EVERYTHING]) == disabled
+
+
+SHA_512 = ScramMechanism.SCRAM_SHA_512
+
+
+def upsertion(user: str, iterations: int = 4096) -> UserScramCredentialUpsertion:
+    return UserScramCredentialUpsertion(user, ScramCredentialInfo(SHA_512, iterations), b"secret")
+
+
+def test_users(admin: AdminClient, name: str) -> None:
+    user, nobody = name, f"{name}-nobody"
+
+    def credentials() -> list[tuple[ScramMechanism, int]]:
+        described = admin.describe_user_scram_credentials([user])[user].result(WAIT_S)
+        return [(one.mechanism, one.iterations) for one in described.scram_credential_infos]
+
+    altered = admin.alter_user_scram_credentials([upsertion(user, 8192)])
+    assert code_of(altered[user]) == 0
+    eventually(lambda: code_of(admin.describe_user_scram_credentials([user])[user]), 0)
+    assert credentials() == [(SHA_512, 8192)]
+    assert user in admin.describe_user_scram_credentials().result(WAIT_S)
+    altered = admin.alter_user_scram_credentials(
+        [upsertion(user), UserScramCredentialDeletion(nobody, SHA_512)]
+    )
+    assert code_of(altered[user]) == 0
+    assert code_of(altered[nobody]) == KafkaError.RESOURCE_NOT_FOUND
+    eventually(credentials, [(SHA_512, 4096)])
+    altered = admin.alter_user_scram_credentials([UserScramCredentialDeletion(user, SHA_512)])
+    assert code_of(altered[user]) == 0
+    missing = KafkaError.RESOURCE_NOT_FOUND
+    eventually(lambda: code_of(admin.describe_user_scram_credentials([user])[user]), missing)
+
+
+def test_passwords_that_are_too_easy_or_too_hard(admin: AdminClient, name: str) -> None:
+    for iterations in (4095, 16_385):
+        altered = admin.alter_user_scram_credentials([upsertion(name, iterations)])
+        assert code_of(altered[name]) == KafkaError.UNACCEPTABLE_CREDENTIAL
+
+
+def test_a_user_who_is_named_twice(admin: AdminClient, name: str) -> None:
+    altered = admin.alter_user_scram_credentials(
+        [upsertion(name), UserScramCredentialDeletion(name, SHA_512)]
+    )
+    assert code_of(altered[name]) == KafkaError.RESOURCE_NOT_FOUND  # a deletion that fails comes first
+    altered = admin.alter_user_scram_credentials([upsertion(name), upsertion(name, 8192)])
+    assert code_of(altered[name]) == KafkaError.DUPLICATE_RESOURCE

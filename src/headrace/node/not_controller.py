@@ -72,6 +72,10 @@ def refused(api_key: int, version: int, body: Any, code: ErrorCode) -> Response:
             from headrace.node.handlers.delete_acls import refused as no_deletion
 
             return no_deletion(body, code, None)
+        case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
+            from headrace.node.handlers.alter_user_scram_credentials import refused as no_users
+
+            return no_users(body, code, None)
         case ApiKey.ELECT_LEADERS:
             from headrace.node.handlers.elect_leaders import refused as no_election
 

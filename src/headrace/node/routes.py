@@ -58,6 +58,8 @@ SERVED: dict[int, tuple[int, int]] = {
     44: (0, 1),  # incremental_alter_configs
     46: (0, 0),  # list_partition_reassignments
     47: (0, 0),  # offset_delete
+    50: (0, 0),  # describe_user_scram_credentials
+    51: (0, 0),  # alter_user_scram_credentials
     55: (0, 2),  # describe_quorum
     57: (0, 2),  # update_features
     60: (0, 2),  # describe_cluster
@@ -104,6 +106,7 @@ FORWARDED = frozenset(
         43,  # elect_leaders
         44,  # incremental_alter_configs
         46,  # list_partition_reassignments
+        51,  # alter_user_scram_credentials
         55,  # describe_quorum
         57,  # update_features
         64,  # unregister_broker

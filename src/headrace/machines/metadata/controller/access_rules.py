@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headrace.base.randomness import Randomness
-from headrace.machines.metadata.controller.decision import MetadataDecision, Refusal
+from headrace.machines.metadata.controller.decision import (
+    RECORDS_MAX,
+    TOO_LARGE,
+    MetadataDecision,
+    Refusal,
+)
 from headrace.machines.metadata.image import ClusterImage
 from headrace.machines.metadata.security_image import SecurityImage, rule_record
 from headrace.machines.security.acl_rules import (
@@ -26,12 +31,8 @@ from headrace.protocol.errors import ErrorCode
 from headrace.protocol.metadata_records import RemoveAccessControlEntryRecord
 from headrace.protocol.notation import Data
 
-RECORDS_MAX = 10_000  # of one request, as in Kafka
-
 # Rules that the filters of one request are compared with, or that are told about: about a second of work.
 LOOKED_AT_MAX = 1_000_000
-
-TOO_LARGE = "Unable to perform excessively large batch operation."
 
 
 @dataclass(slots=True)

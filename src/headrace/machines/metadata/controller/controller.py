@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from headrace.machines.metadata.controller.heartbeats import Heartbeat, HeartbeatReply
     from headrace.machines.metadata.controller.sessions import BrokerSessions
     from headrace.machines.metadata.controller.update_features import FeatureUpdate
+    from headrace.machines.metadata.controller.users import (
+        AlteredUser,
+        CredentialDeletion,
+        CredentialUpsertion,
+    )
     from headrace.machines.security.acl_rules import AclFilter, AclRule
 
 
@@ -148,6 +153,14 @@ class ControllerDecisions:
         from headrace.machines.metadata.controller.access_rules import delete_rules
 
         return delete_rules(self._image, filters)
+
+    def alter_credentials(
+        self, deletions: "Sequence[CredentialDeletion]", upsertions: "Sequence[CredentialUpsertion]"
+    ) -> "MetadataDecision[list[AlteredUser]]":
+        """Refusal: too many of them."""
+        from headrace.machines.metadata.controller.users import alter_credentials
+
+        return alter_credentials(self._image, deletions, upsertions)
 
     # --- brokers -----------------------------------------------------------------------------------------
 

@@ -13,6 +13,10 @@ from headrace.protocol.notation import Data
 
 R = TypeVar("R")
 
+# Kafka's limit for the records of a request about security, and what it says then.
+RECORDS_MAX = 10_000
+TOO_LARGE = "Unable to perform excessively large batch operation."
+
 
 @dataclass(slots=True)
 class MetadataDecision(Generic[R]):
