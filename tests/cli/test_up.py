@@ -42,7 +42,7 @@ def taken() -> Iterator[int]:
         ("colour=blue", "colour: unknown setting"),
         ("num.partitions=0", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
         ("authorizer.class.name=X", "no access control yet"),
-        ("listeners=SSL://127.0.0.1:0", "SSL is not served yet"),
+        ("listeners=SSL://127.0.0.1:0", "SSL needs a certificate"),
     ],
 )
 def test_a_wrong_setting_is_refused_before_anything_is_written(

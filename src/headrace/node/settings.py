@@ -41,6 +41,10 @@ class Listener(NamedTuple):
     def security_protocol_id(self) -> int:
         return SECURITY_PROTOCOLS[self.security_protocol]
 
+    @property
+    def uses_tls(self) -> bool:
+        return self.security_protocol.endswith("SSL")
+
 
 class QuorumVoter(NamedTuple):
     """A controller that votes, and where its controller listener is."""
@@ -393,12 +397,7 @@ def _log_directories(texts: Mapping[str, str], layers: tuple[Mapping[str, str], 
 def _check_served(settings: Settings, own_names: frozenset[str]) -> None:
     """Raises InvalidConfig at what the file relies on and a node does not do yet."""
     check_promises(settings.texts)
-    for listener in settings.listeners:
-        if listener.security_protocol != "PLAINTEXT":
-            raise InvalidConfig(
-                f"listeners: listener {listener.name} on port {listener.port}: {listener.security_protocol} "
-                "is not served yet. Remove this listener, or use PLAINTEXT on a network that you trust."
-            )
+    _check_security(settings)
     if settings.quorum_voters:
         return  # they say more than the addresses of some of them
     layers = (settings.texts,)
@@ -408,6 +407,32 @@ def _check_served(settings: Settings, own_names: frozenset[str]) -> None:
         [(one.host, one.port) for one in (*own, *settings.advertised_controllers)],
         own_names | {one.host.lower() for one in settings.advertised_listeners},
     )
+
+
+def _check_security(settings: Settings) -> None:
+    """Listeners with TLS have what they need, and nodes do not use them to reach each other."""
+    secure = [one for one in settings.listeners if one.security_protocol != "PLAINTEXT"]
+    if not secure:
+        return
+    from headrace.node.listener_security import tls_settings
+
+    for listener in secure:
+        if listener.security_protocol != "SSL":
+            raise InvalidConfig(
+                f"listeners: listener {listener.name} on port {listener.port}: {listener.security_protocol} "
+                "is not served yet. Remove this listener, or use PLAINTEXT on a network that you trust."
+            )
+        if settings.quorum_voters and listener.name in (
+            *settings.controller_listener_names,
+            settings.inter_broker_listener_name,
+        ):
+            raise InvalidConfig(
+                f"listeners: {listener.name} is for other nodes, and nodes of a cluster reach each other by "
+                "PLAINTEXT listeners only, so far. Give them one on a network that you trust: "
+                "controller.listener.names and inter.broker.listener.name name it."
+            )
+        if listener.uses_tls:
+            tls_settings(settings.texts, listener.name)
 
 
 def _strings(value: Any) -> list[str]:

@@ -90,6 +90,7 @@ class Connections:
         "frames_refused",
         "gathered",
         "gatherers",
+        "handshakes_failed",
         "idle",
         "limits",
         "log",
@@ -123,6 +124,7 @@ class Connections:
         self.refused = 0
         self.idle = 0
         self.frames_refused = 0
+        self.handshakes_failed = 0
         self.unsent: dict[Channel, int] = {}  # bytes that wait for clients that do not take them
         self.unsent_bytes = 0
 

@@ -310,6 +310,12 @@ def _connections(text: Text, process: "Process") -> None:
         "Requests refused because of their size.",
         connections.frames_refused,
     )
+    one(
+        "headrace_tls_handshakes_failed_total",
+        "counter",
+        "Connections closed because their TLS handshake failed or took too long.",
+        connections.handshakes_failed,
+    )
     one("headrace_received_bytes_total", "counter", "Bytes read from clients.", connections.bytes_in)
     one("headrace_sent_bytes_total", "counter", "Bytes written to clients.", connections.bytes_out)
     one(

@@ -13,7 +13,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ from headrace.storage.disk import Disk
 if TYPE_CHECKING:
     from headrace.server.core_listener import Core
     from headrace.server.metrics import MetricsEndpoint
+    from headrace.server.tls import TlsListener
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -131,6 +132,7 @@ class Process:
         self._halt = halt
         self._servers: list[asyncio.Server | CoreListener] = []
         self._core: Core | None = None
+        self._tls: dict[str, TlsListener] = {}  # by the listener's name
         self._held = ExitStack()  # locks and sockets, given back in any case
         self.metrics: MetricsEndpoint | None = None
         self.connections: Connections
@@ -179,6 +181,7 @@ class Process:
         self.driver = Driver(loop, self.node, self.connections, disks, roots, halt=self._halt)
         if settings.headrace_network_core:
             self._core = make_core(loop, self.connections, self.driver)
+        self._tls = self._tls_listeners(loop, sockets)
         controllers = settings.controller_listener_names
         for name in sockets.keys() & controllers:  # voters elect a leader before any of them is ready
             await self._listen(loop, name, sockets.pop(name))
@@ -199,10 +202,28 @@ class Process:
         backlog = max(BACKLOG_MIN, self.settings.socket_listen_backlog_size)
         self._prepare(bound)
         make = self._channel_maker(name)
-        if self._core is not None:
+        tls = self._tls.get(name)
+        if tls is not None:
+            wrapped = tls.transport
+            self._servers.append(
+                await loop.create_server(lambda: wrapped(make()), sock=bound, backlog=backlog)
+            )
+        elif self._core is not None:
             self._servers.append(CoreListener(loop, self._core, bound, make, backlog))
         else:
             self._servers.append(await loop.create_server(make, sock=bound, backlog=backlog))
+
+    def _tls_listeners(
+        self, loop: asyncio.AbstractEventLoop, names: Collection[str]
+    ) -> "dict[str, TlsListener]":
+        wanted = [one.name for one in self.settings.listeners if one.name in names and one.uses_tls]
+        if not wanted:
+            return {}  # OpenSSL costs every start some milliseconds
+        from headrace.node.listener_security import tls_settings
+        from headrace.server.tls import TlsListener
+
+        texts = self.settings.texts
+        return {name: TlsListener(loop, tls_settings(texts, name), self.connections) for name in wanted}
 
     def _bind_metrics(self) -> socket.socket | None:
         host, port = self.settings.headrace_metrics_host, self.settings.headrace_metrics_port

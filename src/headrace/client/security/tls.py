@@ -19,6 +19,7 @@ from pathlib import Path
 
 from headrace.client.errors import TlsFailed, describe_peer
 from headrace.client.settings.configuration import Configuration, InvalidSetting
+from headrace.machines.security.pem import certificates_only, conversion, has_certificate, store_format
 from headrace.protocol.parts import Part
 
 # Room for what comes from the socket: some of TLS's largest records, 16 KiB each.
@@ -211,17 +212,7 @@ def _certificate(error: ssl.SSLCertVerificationError, host: str) -> TlsFailed:
     return TlsFailed(f"{whose} {said}", advice=advice)
 
 
-_BEGIN_CERTIFICATE = (b"-----BEGIN CERTIFICATE-----", b"-----BEGIN TRUSTED CERTIFICATE-----")
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
-
-# What turns a Java keystore into PEM, by what is kept in it and by its format
-_CONVERSIONS = {
-    ("truststore", "JKS"): "keytool -list -rfc -keystore {path} > ca.pem",
-    ("truststore", "PKCS12"): "openssl pkcs12 -in {path} -nokeys -out ca.pem",
-    ("keystore", "JKS"): "keytool -importkeystore -srckeystore {path} -destkeystore client.p12 "
-    "-deststoretype PKCS12 && openssl pkcs12 -in client.p12 -out client.pem",
-    ("keystore", "PKCS12"): "openssl pkcs12 -in {path} -out client.pem",
-}
 
 
 def tls_context(configuration: Configuration) -> ssl.SSLContext:
@@ -289,35 +280,20 @@ def _trust(context: ssl.SSLContext, configuration: Configuration) -> None:
         files = sorted(entry for entry in path.iterdir() if entry.is_file()) if path.is_dir() else [path]
         contents = [_contents(name, file, "truststore", configuration) for file in files]
         if path.is_dir():
-            contents = [data for data in contents if _has_certificate(data)]
+            contents = [data for data in contents if has_certificate(data)]
             if not contents:
                 raise InvalidSetting(f"{name}: no file in {path} has a PEM certificate")
         for data in contents:
             _load_authorities(context, name, data)
 
 
-def _has_certificate(data: bytes) -> bool:
-    return any(mark in data for mark in _BEGIN_CERTIFICATE)
-
-
 def _load_authorities(context: ssl.SSLContext, name: str, data: bytes) -> None:
-    if not _has_certificate(data):
+    if not has_certificate(data):
         raise InvalidSetting(f"{name} has no PEM certificate")
     try:
-        context.load_verify_locations(cadata=_certificates_only(data))
+        context.load_verify_locations(cadata=certificates_only(data))
     except ssl.SSLError as error:
         raise InvalidSetting(f"{name} has a certificate that cannot be read: {error.reason}") from error
-
-
-def _certificates_only(data: bytes) -> str:
-    """The PEM blocks: tools write notes between them, in any encoding."""
-    text = data.decode("ascii", "replace")
-    blocks = []
-    for kind in ("CERTIFICATE", "TRUSTED CERTIFICATE"):
-        begin, end = f"-----BEGIN {kind}-----", f"-----END {kind}-----"
-        for part in text.split(begin)[1:]:
-            blocks.append(begin + part.partition(end)[0] + end + "\n")
-    return "".join(blocks)
 
 
 # Who we are
@@ -404,20 +380,13 @@ def _contents(name: str, path: Path, kept: str, configuration: Configuration) ->
         data = path.read_bytes()
     except OSError as error:
         raise InvalidSetting(f"{name}: cannot read {path}: {error.strerror}") from error
-    declared = configuration.text(f"ssl.{kept}.type").upper()
-    form = "PEM" if b"-----BEGIN " in data else _java_format(data) or declared
+    form = store_format(data) or configuration.text(f"ssl.{kept}.type").upper()
     if form != "PEM":
-        command = _CONVERSIONS[kept, form].format(path=path)
+        command = conversion(kept, form, str(path), "client")
         raise InvalidSetting(
             f"{name}: {path} is in {form} format; only PEM is read here. Convert it: {command}"
         )
     return data
-
-
-def _java_format(data: bytes) -> str | None:
-    if data.startswith((b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")):
-        return "JKS"
-    return "PKCS12" if data.startswith((b"\x30\x82", b"\x30\x83", b"\x30\x80")) else None
 
 
 def _forbid_store_password(configuration: Configuration, kept: str) -> None:

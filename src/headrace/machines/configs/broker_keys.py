@@ -195,6 +195,26 @@ socket.request.max.bytes int 104857600 1.. high ro
     Size of the largest request; the broker closes the connection after a larger one.
 socket.send.buffer.bytes int 102400 * high ro
     Size of a socket's send buffer; -1 is the system's default.
+ssl.cipher.suites list "" * medium ro
+    Cipher suites of TLS 1.2, by OpenSSL's names; by default those that OpenSSL considers safe.
+ssl.client.auth string none {required,requested,none} medium ro
+    Whether clients of a TLS listener show a certificate: `required`, `requested` (they may), `none`.
+ssl.enabled.protocols list TLSv1.2,TLSv1.3 * medium ro
+    Versions of TLS that listeners accept: TLSv1.2, TLSv1.3 or both.
+ssl.key.password password null * medium ro
+    The password of the private key, if it is encrypted.
+ssl.keystore.certificate.chain password null * medium ro
+    The certificate of a TLS listener as PEM text, with those of the authorities in between.
+ssl.keystore.key password null * medium ro
+    The private key of a TLS listener as PEM text.
+ssl.keystore.location string null * medium ro
+    A PEM file with certificate and private key of a TLS listener.
+ssl.principal.mapping.rules string DEFAULT * low ro
+    From the subject of a client's certificate to the name of its principal: DEFAULT, or RULE:pattern/replacement/[LU], comma-separated. Patterns are those of RE2.
+ssl.truststore.certificates password null * medium ro
+    The authorities whose certificates clients may show, as PEM text.
+ssl.truststore.location string null * medium ro
+    A PEM file with the authorities whose certificates clients may show.
 unclean.leader.election.enable boolean false * high cluster
     Whether a replica that is not in sync may become leader; acknowledged records may be lost.
 headrace.sealed.compression.type string none {none,gzip,snappy,lz4,zstd} medium cluster

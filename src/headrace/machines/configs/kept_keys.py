@@ -214,26 +214,16 @@ socket.connection.setup.timeout.max.ms long 30000 * medium ro
 socket.connection.setup.timeout.ms long 10000 * medium ro
 ssl.allow.dn.changes boolean false * low ro
 ssl.allow.san.changes boolean false * low ro
-ssl.cipher.suites list "" * medium broker
-ssl.client.auth string none {required,requested,none} medium broker
     Any value except none is refused: there is no TLS yet.
-ssl.enabled.protocols list TLSv1.2,TLSv1.3 * medium broker
 ssl.endpoint.identification.algorithm string https * low broker
 ssl.engine.factory.class class null * low broker
-ssl.key.password password null * medium broker
 ssl.keymanager.algorithm string SunX509 * medium broker
-ssl.keystore.certificate.chain password null * medium broker
-ssl.keystore.key password null * medium broker
-ssl.keystore.location string null * medium broker
 ssl.keystore.password password null * medium broker
 ssl.keystore.type string JKS * medium broker
-ssl.principal.mapping.rules string DEFAULT * low ro
 ssl.protocol string TLSv1.3 * medium broker
 ssl.provider string null * medium broker
 ssl.secure.random.implementation string null * low broker
 ssl.trustmanager.algorithm string PKIX * medium broker
-ssl.truststore.certificates password null * medium broker
-ssl.truststore.location string null * medium broker
 ssl.truststore.password password null * medium broker
 ssl.truststore.type string JKS * medium broker
 telemetry.max.bytes int 1048576 1.. low ro

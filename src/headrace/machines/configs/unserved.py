@@ -1,5 +1,5 @@
-"""Settings that are refused because Headrace cannot do what they promise: access control, encryption,
-discovery of voters, Java classes.
+"""Settings that are refused because Headrace cannot do what they promise: access control, encryption
+between nodes, discovery of voters, Java classes.
 
 Most keys without effect are for tuning, and a broker that ignores them is only slower. The keys below are
 different: a user who sets one relies on it. The start and AlterConfigs refuse such a value, and say what is
@@ -16,7 +16,7 @@ _NO_ACCESS_CONTROL = (
     "Headrace has no access control yet: every client that reaches a listener may read, write and delete "
     "everything"
 )
-_NO_TLS = "Headrace has no TLS listeners yet, so it can neither encrypt nor check certificates"
+_NO_NODE_TLS = "Headrace's nodes reach each other without encryption, so far"
 _NO_CLASSES = "Headrace loads no Java classes, so this one would have no effect"
 _NO_DISCOVERY = "Headrace does not find voters by their addresses yet"
 
@@ -46,15 +46,14 @@ PROMISES = {
     "principal.builder.class": _promise(
         _NO_CLASSES, "org.apache.kafka.common.security.authenticator.defaultkafkaprincipalbuilder"
     ),
-    "security.inter.broker.protocol": _promise(_NO_TLS, "plaintext"),
-    "ssl.client.auth": _promise(_NO_TLS, "none"),
+    "security.inter.broker.protocol": _promise(_NO_NODE_TLS, "plaintext"),
     "super.users": _promise(_NO_ACCESS_CONTROL),
 }
 
 
 def check_promise(name: str, text: str) -> None:
     """Raises InvalidConfig if this setting promises what the broker does not do."""
-    # a listener may have a value of its own: listener.name.external.ssl.client.auth
+    # a listener may have a value of its own: listener.name.external.principal.builder.class
     key = name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else name
     promise = PROMISES.get(key)
     if promise is not None and text.strip().lower() not in promise.harmless:

@@ -114,8 +114,8 @@ def test_brokers_one_by_one_and_all_at_once() -> None:
     [
         ("1", ("num.partitions", SET, "4"), ErrorCode.INVALID_REQUEST, "dynamically: [num.partitions]"),
         ("1", ("log.retention.ms", SET, "abc"), ErrorCode.INVALID_REQUEST, "Not a number"),
-        ("", ("ssl.keystore.location", SET, "x"), ErrorCode.INVALID_REQUEST, "only for one"),
-        ("1", ("ssl.client.auth", SET, "required"), ErrorCode.INVALID_REQUEST, "no TLS listeners yet"),
+        ("", ("sasl.kerberos.kinit.cmd", SET, "x"), ErrorCode.INVALID_REQUEST, "only for one"),
+        ("1", ("ssl.client.auth", SET, "required"), ErrorCode.INVALID_REQUEST, "dynamically"),
         ("9", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "no broker 9"),
         ("x", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "must be an integer"),
         ("1", ("log.retntion.ms", SET, "1"), ErrorCode.INVALID_CONFIG, "did you mean log.retention.ms?"),

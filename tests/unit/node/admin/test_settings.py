@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.machines.configs.values import InvalidConfig
+from headrace.node.listener_security import tls_settings
 from headrace.node.settings import Listener, Settings
 
 LEAST = {"node.id": "3"}
@@ -121,15 +122,14 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         ("authorizer.class.name", AUTHORIZER, "no access control yet"),
         ("super.users", "User:admin", "no access control yet"),
         ("allow.everyone.if.no.acl.found", "false", "no access control yet"),
-        ("ssl.client.auth", "required", "no TLS listeners yet"),
-        ("listener.name.external.ssl.client.auth", "requested", "no TLS listeners yet"),
-        ("security.inter.broker.protocol", "SSL", "no TLS listeners yet"),
+        ("security.inter.broker.protocol", "SSL", "reach each other without encryption"),
+        ("listener.name.external.principal.builder.class", "com.example.P", "loads no Java classes"),
         ("principal.builder.class", "com.example.Principals", "loads no Java classes"),
         ("create.topic.policy.class.name", "com.example.Names", "loads no Java classes"),
         ("alter.config.policy.class.name", "com.example.Limits", "loads no Java classes"),
         ("client.quota.callback.class", "com.example.Quotas", "loads no Java classes"),
         ("config.providers", "file", "does not resolve"),
-        ("listeners", "SSL://:9093", "SSL is not served yet"),
+        ("listeners", "SSL://:9093", "SSL needs a certificate"),
         ("listeners", "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093", "SASL_PLAINTEXT is not served yet"),
         ("process.roles", "broker", "needs controller.quorum.voters"),
         ("process.roles", "controller", "controller.listener.names"),
@@ -167,6 +167,66 @@ def test_the_voters_of_a_quorum() -> None:
         Settings.parse(LEAST | voters | {"node.id": "4", "process.roles": "broker"})
 
 
+TLS = {
+    "listeners": "PLAINTEXT://:9092,OUTSIDE://:9094",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,OUTSIDE:SSL",
+    "ssl.keystore.location": "server.pem",
+}
+
+
+class TestTls:
+    """Files are read only when the process starts."""
+
+    def test_what_a_listener_sets_for_itself_counts(self) -> None:
+        texts = TLS | {
+            "listener.name.outside.ssl.keystore.location": "outside.pem",
+            "listener.name.outside.ssl.enabled.protocols": "TLSv1.3",
+            "listener.name.other.ssl.enabled.protocols": "TLSv1.2",
+            "ssl.truststore.location": "ca.pem",
+            "ssl.client.auth": "requested",
+        }
+        settings = Settings.parse(LEAST | texts)
+        assert [one.uses_tls for one in settings.listeners] == [False, True]
+        tls = tls_settings(settings.texts, "OUTSIDE")
+        assert (tls.keystore, tls.truststore) == ("outside.pem", "ca.pem")
+        assert (tls.client_auth, tls.versions) == ("requested", ("TLSv1.3",))
+        assert tls.names["ssl.keystore.location"] == "listener.name.outside.ssl.keystore.location"
+        assert tls.names["ssl.truststore.location"] == "ssl.truststore.location"
+
+    @pytest.mark.parametrize(
+        ("texts", "says"),
+        [
+            ({"ssl.keystore.location": ""}, "OUTSIDE needs a certificate"),
+            ({"ssl.keystore.location": "", "ssl.keystore.key": "k"}, "OUTSIDE needs a certificate"),
+            ({"ssl.keystore.certificate.chain": "c"}, "both set a certificate"),
+            ({"ssl.client.auth": "required"}, "ssl.client.auth=required needs ssl.truststore.location"),
+            ({"listener.name.outside.ssl.client.auth": "yes"}, "listener.name.outside.ssl.client.auth"),
+            ({"ssl.enabled.protocols": "TLSv1.1"}, "ssl.enabled.protocols=TLSv1.1: must be"),
+            ({"ssl.principal.mapping.rules": "RULE:(/x/"}, "ssl.principal.mapping.rules"),
+        ],
+    )
+    def test_refused(self, texts: dict[str, str], says: str) -> None:
+        with pytest.raises(InvalidConfig) as raised:
+            Settings.parse(LEAST | TLS | texts)
+        assert says in str(raised.value)
+
+    @pytest.mark.parametrize(
+        "texts", [{"inter.broker.listener.name": "OUTSIDE"}, {"controller.listener.names": "OUTSIDE"}]
+    )
+    def test_nodes_of_a_cluster_need_a_plaintext_listener(self, texts: dict[str, str]) -> None:
+        voters = {"controller.quorum.voters": "3@localhost:9093,4@other:9094"}
+        cluster = COMBINED | TLS | {"listeners": f"{TLS['listeners']},CONTROLLER://:9093"} | voters
+        cluster["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
+        assert Settings.parse(cluster).quorum_voters
+        with pytest.raises(InvalidConfig, match="OUTSIDE is for other nodes"):
+            Settings.parse(cluster | texts)
+
+    def test_secrets_are_not_printed(self) -> None:
+        texts = {"listeners": "SSL://:1", "ssl.keystore.certificate.chain": "c", "ssl.keystore.key": "hidden"}
+        settings = Settings.parse(LEAST | texts | {"ssl.key.password": "hidden"})
+        assert "hidden" not in repr(tls_settings(settings.texts, "SSL"))
+
+
 def test_a_listener_that_encrypts_by_the_map_is_refused() -> None:
     texts = {
         "listeners": "INSIDE://:9092,OUTSIDE://:9094",
@@ -184,8 +244,8 @@ def test_a_listener_that_encrypts_by_the_map_is_refused() -> None:
         ("authorizer.class.name", ""),
         ("super.users", " "),
         ("allow.everyone.if.no.acl.found", "true"),
-        ("ssl.client.auth", "none"),
-        ("sasl.enabled.mechanisms", "PLAIN"),  # of listeners that are not there
+        ("ssl.client.auth", "required"),  # of listeners that are not there
+        ("sasl.enabled.mechanisms", "PLAIN"),
         ("ssl.keystore.location", "server.p12"),
         ("security.inter.broker.protocol", "PLAINTEXT"),
         ("controller.quorum.voters", "3@other.example.org:9093"),

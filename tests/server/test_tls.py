@@ -1,0 +1,306 @@
+"""TLS listeners: handshakes, bytes both ways, and how each failure ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.certificates import Authority
+from headrace.server import tls
+from headrace.server.listeners import CannotListen
+from headrace.server.logs import Log
+from headrace.server.process import Process
+from server.fake_node import ECHO, FILL, Client, RunningServer, request, running_server, settings
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("stranger"), "stranger")
+
+
+@pytest.fixture(scope="module")
+def keys(authority: Authority) -> dict[str, object]:
+    return {
+        "listeners": "SSL://127.0.0.1:0",
+        "ssl_keystore_type": "PEM",
+        "ssl_keystore_location": authority.issue("broker").both,
+        "ssl_truststore_location": authority.certificate,
+    }
+
+
+def trusting(authority: Authority) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(authority.certificate))
+
+
+async def secure_client(server: RunningServer, context: ssl.SSLContext) -> Client:
+    streams = await asyncio.open_connection(
+        "127.0.0.1", server.port, limit=2**26, ssl=context, server_hostname="localhost"
+    )
+    client = Client(*streams)
+    server.clients.append(client)
+    return client
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_requests_and_answers(
+    run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority, version: ssl.TLSVersion
+) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path, **keys) as server:
+            context = trusting(authority)
+            context.minimum_version = context.maximum_version = version
+            client = await secure_client(server, context)
+            assert await client.ask(ECHO, 1, b"hello") == b"hello"
+            large = os.urandom(3_000_000)  # longer than every buffer on its way
+            assert await client.ask(ECHO, 2, large) == large
+            assert len(await client.ask(FILL, 3, size=4_000)) == 4_000 * 1024
+            await client.send(*(request(ECHO, number, b"x" * number) for number in range(1, 500)))
+            for number in range(1, 500):
+                assert await client.receive() == (number, b"x" * number)
+            assert server.node.connections[0].principal == "User:ANONYMOUS"
+
+    run(story())
+
+
+def test_the_text_of_a_certificate_and_an_encrypted_key(
+    run: Run, tmp_path: Path, authority: Authority
+) -> None:
+    async def story() -> None:
+        issued = authority.issue("texts")
+        keys = {
+            "listeners": "SSL://127.0.0.1:0",
+            "listener_name_ssl_ssl_keystore_certificate_chain": issued.certificate.read_text(),
+            "listener_name_ssl_ssl_keystore_key": issued.encrypted_key("opensesame").read_text(),
+            "listener_name_ssl_ssl_key_password": "opensesame",
+        }
+        async with running_server(tmp_path, **keys) as server:
+            client = await secure_client(server, trusting(authority))
+            assert await client.ask(ECHO, 1, b"hello") == b"hello"
+
+    run(story())
+
+
+def test_a_client_that_leaves_is_forgotten(
+    run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
+) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path, **keys) as server:
+            client = await secure_client(server, trusting(authority))
+            await client.ask(ECHO, 1)
+            client.close()
+            await server.until(lambda: not server.process.connections.channels)
+
+    run(story())
+
+
+def test_answers_arrive_before_the_end(
+    run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
+) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path, **keys) as server:
+            client = await secure_client(server, trusting(authority))
+            await client.ask(ECHO, 1)
+            await client.send(request(ECHO, 2, b"last"), b"\x7f\xff\xff\xff")
+            assert await client.receive() == (2, b"last")
+            assert await client.is_closed()
+
+    run(story())
+
+
+class TestClientCertificates:
+    def test_the_principal_is_the_subject(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys, ssl_client_auth="required") as server:
+                ours = authority.issue("alice,OU=Admins")
+                context = trusting(authority)
+                context.load_cert_chain(ours.both)
+                client = await secure_client(server, context)
+                await client.ask(ECHO, 1)
+                assert server.node.connections[0].principal == r"User:CN=alice\,OU\=Admins"
+
+        run(story())
+
+    def test_the_principal_by_rules(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
+    ) -> None:
+        async def story() -> None:
+            rules = "RULE:^CN=(A.*)$/$1/L"
+            async with running_server(
+                tmp_path, **keys, ssl_client_auth="requested", ssl_principal_mapping_rules=rules
+            ) as server:
+                for name, principal in (("Alice", "User:alice"), (None, "User:ANONYMOUS")):
+                    context = trusting(authority)
+                    if name is not None:
+                        context.load_cert_chain(authority.issue(name).both)
+                    client = await secure_client(server, context)
+                    await client.ask(ECHO, 1)
+                    assert server.node.connections[-1].principal == principal
+                context = trusting(authority)
+                context.load_cert_chain(authority.issue("bob").both)
+                await self.is_refused(server, context)
+                assert "no rule of ssl.principal.mapping.rules" in server.logged("connection_closed")[-1]
+
+        run(story())
+
+    @staticmethod
+    async def is_refused(server: RunningServer, context: ssl.SSLContext) -> None:
+        """In TLS 1.3 the client's side of the handshake is over before the broker refuses it."""
+        refused = len(server.logged("connection_closed"))
+        try:
+            client = await secure_client(server, context)
+            await client.send(request(ECHO, 1))
+            assert await client.is_closed()
+        except (ssl.SSLError, ConnectionError):
+            pass
+        await server.until(lambda: len(server.logged("connection_closed")) > refused)
+        await server.until(lambda: server.process.connections.handshakes_failed > 0)
+
+    def test_none_where_one_is_required(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys, ssl_client_auth="required") as server:
+                await self.is_refused(server, trusting(authority))
+                assert "the client has no certificate" in server.logged("connection_closed")[0]
+                assert not server.node.frames
+
+        run(story())
+
+    def test_one_that_is_not_trusted(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority, stranger: Authority
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys, ssl_client_auth="requested") as server:
+                context = trusting(authority)
+                context.load_cert_chain(stranger.issue("alice").both)
+                await self.is_refused(server, context)
+                assert "certificate is not accepted" in server.logged("connection_closed")[0]
+
+        run(story())
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("said", "reason"),
+        [
+            (request(ECHO, 1), "a client without TLS on a TLS listener"),
+            (b"GET / HTTP/1.1\r\n\r\n", "an HTTP client on a TLS listener"),
+            (b"\x16\x03\x01\x00\x05hello", "TLS handshake failed"),
+        ],
+    )
+    def test_what_is_not_tls(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], said: bytes, reason: str
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys) as server:
+                client = await server.client()
+                await client.send(said)
+                await client.reader.read()
+                assert reason in server.logged("connection_closed")[0]
+                assert server.process.connections.handshakes_failed == 1
+                await server.until(lambda: not server.process.connections.channels)
+
+        run(story())
+
+    def test_tls_on_a_plaintext_listener(self, run: Run, tmp_path: Path, authority: Authority) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path) as server:
+                with pytest.raises((ssl.SSLError, ConnectionError)):
+                    await secure_client(server, trusting(authority))
+                await server.until(lambda: bool(server.logged("connection_closed")))
+                assert "a TLS client on a plaintext listener" in server.logged("connection_closed")[0]
+
+        run(story())
+
+    def test_a_handshake_that_is_never_finished(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tls, "HANDSHAKE_S_MAX", 0.01)
+
+        async def story() -> None:
+            async with running_server(tmp_path, **keys) as server:
+                client = await server.client()
+                await client.send(b"\x16\x03\x01")
+                assert await client.is_closed()
+                assert "not finished after" in server.logged("connection_closed")[0]
+
+        run(story())
+
+    def test_half_open_connections_count(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys, max_connections=2) as server:
+                for _ in range(2):
+                    await server.client()
+                await server.until(lambda: len(server.process.connections.channels) == 2)
+                with pytest.raises((ssl.SSLError, ConnectionError)):
+                    await secure_client(server, trusting(authority))
+                assert server.process.connections.refused == 1
+                for client in server.clients:
+                    client.close()
+                await server.until(lambda: not server.process.connections.channels)
+                client = await secure_client(server, trusting(authority))
+                assert await client.ask(ECHO, 1, b"now") == b"now"
+
+        run(story())
+
+    def test_many_handshakes_at_once(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys) as server:
+                context = trusting(authority)
+                clients = await asyncio.gather(*(secure_client(server, context) for _ in range(40)))
+                for number, client in enumerate(clients):
+                    assert await client.ask(ECHO, number, b"%d" % number) == b"%d" % number
+
+        run(story())
+
+
+@pytest.mark.parametrize(
+    ("key", "content", "says"),
+    [
+        ("ssl.keystore.location", b"", "is not in PEM format"),
+        ("ssl.keystore.location", b"\xfe\xed\xfe\xed", "Convert it: keytool -importkeystore"),
+        ("ssl.keystore.location", None, "cannot read"),
+        (
+            "ssl.keystore.location",
+            b"-----BEGIN PRIVATE KEY-----\n",
+            "must have a certificate and its private",
+        ),
+        ("ssl.truststore.location", b"-----BEGIN PRIVATE KEY-----\n", "has no PEM certificate"),
+    ],
+)
+def test_files_that_cannot_be_used(
+    tmp_path: Path, keys: dict[str, object], key: str, content: bytes | None, says: str
+) -> None:
+    path = tmp_path / "given"
+    if content is not None:
+        path.write_bytes(content)
+    given = {**keys, "ssl_client_auth": "required", key: path}
+    given.pop(key.replace(".", "_"))
+
+    async def story() -> None:
+        process = Process(settings(tmp_path, **given), log=Log("error"))
+        with pytest.raises(CannotListen) as raised:
+            await process.start()
+        assert key in str(raised.value)
+        assert says in str(raised.value)
+
+    asyncio.run(story())
