@@ -37,6 +37,7 @@ from headrace.node.cluster_metrics import (
     cluster_numbers,
 )
 from headrace.node.metrics import ApiMetrics, Metrics
+from headrace.node.rights import RIGHTS, RIGHTS_ON_CONTROLLERS, Question, Right
 from headrace.node.routes import PRODUCE, SERVED, SERVED_TO_NODES
 from headrace.node.settings import Settings
 from headrace.node.topic_config import _PLAIN as LOG_CONFIG_KEYS
@@ -429,6 +430,50 @@ def apis() -> str:
     return page
 
 
+# --- rights -----------------------------------------------------------------------------------------
+
+
+def told(question: Question) -> str:
+    return "left out of the answer" if question.refusal is None else f"`{question.refusal.name}`"
+
+
+def in_question(right: Right) -> str:
+    resource = right.resource.name.lower().replace("_", " ")
+    return f"`{right.operation.name}` on {'any topic' if right.of_any else f'the {resource}'}"
+
+
+def needed(keys: Iterable[int], rows: Mapping[int, Sequence[Question]]) -> str:
+    lines = []
+    for key in sorted(keys):
+        questions = rows[key] or (None,)
+        for number, question in enumerate(questions):
+            name = (str(key), APIS[key].name) if number == 0 else ("", "")
+            if question is None:
+                lines.append((*name, "none", "", ""))
+            else:
+                rights = ", or ".join(map(in_question, question.rights))
+                lines.append((*name, rights, question.when, told(question)))
+    return table(("Key", "API", "Right", "When", "Without it"), lines)
+
+
+def rights() -> str:
+    page = NOTICE + "# Rights\n\n"
+    page += (
+        "What a client must be allowed to do when the broker has an authorizer: the same rights, asked in"
+        " the same order and refused with the same errors as in Apache Kafka 4.3.1. Rights come before existence: who has no"
+        " right to a topic does not learn from the answer whether there is one of that name. A rule that"
+        " allows `READ`, `WRITE`, `DELETE` or `ALTER` also allows `DESCRIBE`; one that allows"
+        " `ALTER_CONFIGS` also allows `DESCRIBE_CONFIGS`.\n\n"
+        "## For clients\n\n"
+    )
+    page += needed(SERVED, RIGHTS)
+    page += "\n## Between nodes\n\n"
+    page += needed(SERVED_TO_NODES, RIGHTS)
+    page += "\n## Otherwise on the listeners of controllers\n\n"
+    page += needed(RIGHTS_ON_CONTROLLERS, RIGHTS_ON_CONTROLLERS)
+    return page
+
+
 # --- metrics ----------------------------------------------------------------------------------------
 
 
@@ -499,6 +544,7 @@ def overview() -> str:
         + "- [Settings of a group](group-configs.md)\n"
         + "- [Settings of a client](client-configs.md)\n"
         + "- [APIs](apis.md), compared with Kafka 4.3\n"
+        + "- [Rights](rights.md) that each API needs\n"
         + "- [Metrics](metrics.md)\n"
         + "- [Events in a node's log](../log-events.md)\n"
         + "- [The `headrace` command](../cli.md)\n"
@@ -512,6 +558,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "group-configs.md": group_configs,
     "client-configs.md": client_configs,
     "apis.md": apis,
+    "rights.md": rights,
     "metrics.md": metrics,
 }
 

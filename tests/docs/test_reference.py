@@ -33,6 +33,7 @@ PAGES = [
     "group-configs.md",
     "client-configs.md",
     "apis.md",
+    "rights.md",
     "metrics.md",
 ]
 TOPIC, BROKER, GROUP = 2, 4, 32

@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+from headrace.machines.security.acl_rules import OPERATIONS
 from headrace.node.authorization import Operation, Resource
 from headrace.node.connection import Connection
 
 
-class Nobody:
+class ByName:
+    """Decides by `allows` alone, which others override."""
+
+    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str, /) -> bool:
+        raise NotImplementedError
+
+    def allows_any(self, connection: Connection, operation: Operation, resource: Resource, /) -> bool:
+        return self.allows(connection, operation, resource, "any")
+
+    def operations_bits(self, connection: Connection, resource: Resource, name: str, /) -> int:
+        return sum(
+            1 << operation
+            for operation in OPERATIONS[resource]
+            if self.allows(connection, operation, resource, name)
+        )
+
+
+class Nobody(ByName):
     """Allows nothing, and remembers what was asked."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[Operation, Resource, str]] = []
 
-    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str) -> bool:
+    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str, /) -> bool:
         self.asked.append((operation, resource, name))
         return False

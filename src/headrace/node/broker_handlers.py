@@ -279,7 +279,7 @@ class BrokerHandlers:
     def describe_groups(self) -> Handle:
         from headrace.node.handlers.describe_groups import DescribeGroups
 
-        return DescribeGroups(self._groups, self._waiting).handle
+        return DescribeGroups(self._groups, self._access, self._waiting).handle
 
     def list_groups(self) -> Handle:
         from headrace.node.handlers.list_groups import ListGroups
@@ -299,7 +299,7 @@ class BrokerHandlers:
     def consumer_group_describe(self) -> Handle:
         from headrace.node.handlers.consumer_group_describe import ConsumerGroupDescribe
 
-        return ConsumerGroupDescribe(self._groups, self._waiting).handle
+        return ConsumerGroupDescribe(self._groups, self._access, self._waiting).handle
 
     def offset_commit(self) -> Handle:
         from headrace.node.handlers.offset_commit import OffsetCommit

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.node.authorization import Operation, Resource
+from harness.authorizers import Nobody
 from headrace.node.connection import Connection
 from headrace.node.fetch_fast_path import FetchFastPath
 from headrace.node.fetch_sessions import CachedPartition
@@ -292,10 +292,6 @@ def test_a_topic_that_was_deleted_and_made_again() -> None:
 
 
 def test_without_the_right_nothing_is_read() -> None:
-    class Nobody:
-        def allows(self, request: Any, operation: Operation, resource: Resource, name: str) -> bool:
-            return False
-
     reader = learned()
     reader.host.node.access.authorizer = Nobody()
     reader.fetch(0)

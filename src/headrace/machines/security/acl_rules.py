@@ -6,7 +6,6 @@ literal `*`). `acls.py` answers questions with many of them.
 """
 
 from enum import IntEnum
-from ipaddress import IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 
@@ -194,6 +193,8 @@ def host_text(host: str) -> str:
     """
     if host == EVERYTHING:
         return host
+    from ipaddress import IPv6Address, ip_address  # here: a node without rules starts without it
+
     try:
         address = ip_address(host)
     except ValueError:

@@ -96,7 +96,7 @@ class Coordinator(Generic[M]):
         are others that the shard would keep.
         """
         access = self._access
-        if access.authorizer is not None and not access.allows(request, operation, self._keys.resource, key):
+        if access.rights is not None and not access.allows(request, operation, self._keys.resource, key):
             return self._keys.unauthorized
         for name in names:
             if len(name) > COORDINATOR_NAME_CHARACTERS_MAX:

@@ -9,7 +9,7 @@ A permit is valid until an end marker of its producer is written to the partitio
 transaction before the marker, and what is open after it is another one.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from headrace.base.time import Now
 from headrace.node.authorization import Access, Operation, Resource
@@ -232,14 +232,18 @@ class Permits:
     def to_write(self, request: Request, partition: Partition, records: memoryview) -> WritePermit:
         """For a transactional batch of a produce request; Refused when it needs not even ask."""
         transactional_id = request.body.transactional_id
-        if transactional_id is None or not self._access.allows(
+        if not self.may_write(transactional_id, request):
+            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        return WritePermit(self, transactional_id, partition, records, request.version)
+
+    def may_write(self, transactional_id: str | None, request: Request) -> TypeGuard[str]:
+        """Whether the client may write in transactions of this id."""
+        return transactional_id is not None and self._access.allows(
             request,
             Operation.WRITE,
             Resource.TRANSACTIONAL_ID,
             transactional_id.removeprefix(TRANSACTIONAL_ID_PREFIX),
-        ):
-            raise Refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-        return WritePermit(self, transactional_id, partition, records, request.version)
+        )
 
     def to_commit(self, request: Request, partition: Partition) -> CommitPermit:
         """For offsets of groups that live in this partition."""

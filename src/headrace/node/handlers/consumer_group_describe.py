@@ -3,7 +3,7 @@
 from typing import Any
 
 from headrace.machines.groups.describe import ConsumerMember, DescribedConsumerGroup, NamedPartitions
-from headrace.node.authorization import Operation, Resource, operations_bits
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.combined_replies import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.shard import Shard
@@ -26,9 +26,11 @@ class ConsumerGroupDescribe:
     def __init__(
         self,
         groups: GroupCoordinator,
+        access: Access,
         waiting: Waiting,
     ) -> None:
         self._groups = groups
+        self._access = access
         self._waiting = waiting
 
     def handle(self, request: Request) -> Any:
@@ -53,8 +55,28 @@ class ConsumerGroupDescribe:
             shards.append(shard)
         group = respond(group_id, shard.machine.describe_consumer(request.now, group_id))
         if request.body.include_authorized_operations and not group.error_code:
-            group.authorized_operations = operations_bits(Resource.GROUP)
-        return group
+            group.authorized_operations = self._access.operations_bits(request, Resource.GROUP, group_id)
+        return group if self._sees_all(request, group) else hidden(group_id)
+
+    def _sees_all(self, request: Request, group: DescribedGroup) -> bool:
+        """Whether the client may describe every topic that members have or will have."""
+        if self._access.rights is None:
+            return True
+        names = {
+            topic.topic_name
+            for member in group.members
+            for each in (member.assignment, member.target_assignment)
+            for topic in each.topic_partitions
+        }
+        return all(self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name) for name in names)
+
+
+def hidden(group_id: str) -> DescribedGroup:
+    return DescribedGroup(
+        group_id=group_id,
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        error_message="The group has described topic(s) that the client is not authorized to describe.",
+    )
 
 
 def respond(group_id: str, described: DescribedConsumerGroup | str) -> DescribedGroup:

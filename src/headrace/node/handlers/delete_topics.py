@@ -3,7 +3,7 @@
 from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic, resolve
-from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.proposals import propose
 from headrace.node.routes import Request
@@ -73,12 +73,22 @@ class DeleteTopics:
             return DeletedTopic(topic.name, topic.topic_id, code, "Topic deletion is disabled.")
         meant = resolve(self._decisions.image, topic)
         name = meant.name
-        if name is None or self._access.allows(request, Operation.DELETE, Resource.TOPIC, name):
+        if name is None or meant.error is ErrorCode.INVALID_REQUEST or self._may_delete(request, name):
             return None
-        if topic.name is None and not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
-            # whoever may not even see the topic does not learn which name the id belongs to
-            return DeletedTopic(
-                None, topic.topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."
-            )
-        topic_id = topic.topic_id if topic.name is None else NO_TOPIC_ID
-        return DeletedTopic(name, topic_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        is_seen = self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name)
+        if is_seen and meant.error is not ErrorCode.NONE:
+            return None  # that it is not there is no secret
+        refused = DeletedTopic(
+            name, NO_TOPIC_ID, ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed."
+        )
+        if topic.name is None:
+            refused.topic_id = topic.topic_id
+            if not is_seen:
+                refused.name = None  # whoever may not see the topic does not learn whose id it is
+        return refused
+
+    def _may_delete(self, request: Request, name: str) -> bool:
+        access = self._access
+        return access.allows(request, Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME) or access.allows(
+            request, Operation.DELETE, Resource.TOPIC, name
+        )

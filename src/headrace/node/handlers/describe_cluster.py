@@ -2,7 +2,7 @@
 controllers' listeners: its controllers (KIP-919).
 """
 
-from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource, operations_bits
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.handlers.metadata import controller_id
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
@@ -62,10 +62,8 @@ class DescribeCluster:
                 and (body.include_fenced_brokers or not broker.is_fenced)
             ],
         )
-        if body.include_cluster_authorized_operations and self._access.allows(
-            request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
-        ):
-            response.cluster_authorized_operations = operations_bits(Resource.CLUSTER)
+        if body.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = self._access.cluster_operations_bits(request)
         return self._metadata.when_durable(request, response)
 
 
@@ -79,6 +77,11 @@ class DescribeControllers:
 
     def handle(self, request: Request) -> DescribeClusterResponse:
         body: DescribeClusterRequest = request.body
+        # as in Kafka: whoever gets this far is an operator, or has to be kept away from controllers
+        if not self._access.allows(request, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
+            return DescribeClusterResponse(
+                error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="Authorization failed."
+            )
         if body.endpoint_type != CONTROLLERS:
             return DescribeClusterResponse(
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -96,8 +99,6 @@ class DescribeControllers:
                 if (endpoints := metadata.endpoints(id))
             ],
         )
-        if body.include_cluster_authorized_operations and self._access.allows(
-            request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
-        ):
-            response.cluster_authorized_operations = operations_bits(Resource.CLUSTER)
+        if body.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = self._access.cluster_operations_bits(request)
         return response

@@ -6,7 +6,7 @@ Version 6 has an error for a group that is not there; before, such a group was D
 from typing import Any
 
 from headrace.machines.groups.describe import DescribedClassicGroup
-from headrace.node.authorization import Operation, Resource, operations_bits
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.combined_replies import when_all_committed
 from headrace.node.coordinators.groups import GroupCoordinator
 from headrace.node.coordinators.shard import Shard
@@ -27,9 +27,11 @@ class DescribeGroups:
     def __init__(
         self,
         groups: GroupCoordinator,
+        access: Access,
         waiting: Waiting,
     ) -> None:
         self._groups = groups
+        self._access = access
         self._waiting = waiting
 
     def handle(self, request: Request) -> Any:
@@ -54,8 +56,8 @@ class DescribeGroups:
             shards.append(shard)
         described = shard.machine.describe_classic(request.now, group_id)
         group = respond(group_id, described, request.version)
-        if request.body.include_authorized_operations:
-            group.authorized_operations = operations_bits(Resource.GROUP)
+        if request.body.include_authorized_operations and not group.error_code:
+            group.authorized_operations = self._access.operations_bits(request, Resource.GROUP, group_id)
         return group
 
 

@@ -5,7 +5,7 @@ A page ends after a number of partitions, and its cursor says where the next one
 
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import TopicState
-from headrace.node.authorization import Access, Operation, Resource, operations_bits
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.handlers.metadata import View
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
@@ -53,7 +53,9 @@ class DescribeTopicPartitions:
         room = max(
             1, min(body.response_partition_limit, self._settings.current.max_request_partition_size_limit)
         )
-        view = View(self._broker_id, self._partitions, self._directories, self._metadata.image, request)
+        view = View(
+            self._broker_id, self._partitions, self._directories, self._metadata.image, request, self._access
+        )
         response = DescribeTopicPartitionsResponse()
         for name in names:
             if not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
@@ -101,7 +103,7 @@ def described(view: View, topic: TopicState, first: int, last: int) -> DescribeT
         topic_id=topic.id,
         is_internal=topic.name in INTERNAL_TOPICS,
         partitions=partitions,
-        topic_authorized_operations=operations_bits(Resource.TOPIC),
+        topic_authorized_operations=view.operations(topic.name),
     )
 
 

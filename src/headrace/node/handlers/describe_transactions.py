@@ -55,7 +55,7 @@ class DescribeTransactions:
             return TransactionState(transactional_id=transactional_id, error_code=shard)
         shards.append(shard)
         state = respond(transactional_id, shard.machine.describe(request.now, transactional_id))
-        if self._access.authorizer is not None:
+        if self._access.rights is not None:
             state.topics = [
                 topic
                 for topic in state.topics

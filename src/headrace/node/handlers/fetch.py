@@ -12,7 +12,7 @@ from typing import Any
 from headrace.base.ids import TopicId
 from headrace.base.limits import FETCH_WAIT_MS_MAX
 from headrace.base.time import Instant, Now
-from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.error_codes import FAULTS, code_of
 from headrace.node.fetch_sessions import (
     INITIAL_EPOCH,
@@ -24,7 +24,7 @@ from headrace.node.fetch_sessions import (
 )
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import READ_COMMITTED, Partition
-from headrace.node.partitions import Partitions
+from headrace.node.partitions import Partitions, TopicReplicas
 from headrace.node.replica_feeds import ReplicaFeeds
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
@@ -94,13 +94,18 @@ class Fetch:
                     for topic in body.forgotten_topics_data
                     for index in topic.partitions
                 ],
-                reader_of(body),
+                reader_of(body, self._access),
             )
         except SessionRefused as refused:
             return FetchResponse(error_code=refused.code, session_id=NO_SESSION)
-        request.is_usual = len(plan.wanted) == 1 and body.session_epoch != INITIAL_EPOCH and _names_one(body)
         gathering = self.gathering(request, plan)
         gathering.gather(request.now)
+        request.is_usual = (
+            len(plan.wanted) == 1
+            and body.session_epoch != INITIAL_EPOCH
+            and _names_one(body)
+            and not gathering.is_denied
+        )
         if body.max_wait_ms <= 0 or gathering.is_enough or plan.is_empty or not self._waiting.has_room:
             return gathering.response()
         if plan.session is not None and plan.is_incremental:
@@ -123,6 +128,7 @@ class Gathering:
 
     __slots__ = (
         "_access",
+        "_allowed",
         "_body",
         "_found",
         "_is_complete",
@@ -159,6 +165,7 @@ class Gathering:
         self._limit = min(self._body.max_bytes, bytes_max)
         self.min_bytes = min(self._body.min_bytes, self._limit)  # more would never fit
         self._found: list[tuple[str | bytes, PartitionData]] = []
+        self._allowed: dict[str, bool] = {}  # topics that were asked about, while there is an authorizer
         self._total = 0
         self._is_complete = False  # there is a fault to tell, or more would not fit
         self._leaders: list[int] = []  # of partitions that were refused for being led elsewhere, or later
@@ -170,8 +177,12 @@ class Gathering:
     def is_enough(self) -> bool:
         return self._is_complete or self._total >= self.min_bytes
 
+    @property
+    def is_denied(self) -> bool:
+        """Whether the client has no right to read some of it."""
+        return False in self._allowed.values()
+
     def gather(self, now: Now) -> None:
-        access = self._access
         self._found = []
         self._total = 0
         self._is_complete = False
@@ -182,18 +193,34 @@ class Gathering:
         uses_ids = self._request.version >= IDS_VERSION_MIN
         table = self._partitions
         unknown = ErrorCode.UNKNOWN_TOPIC_ID if uses_ids else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        is_guarded = self._access.rights is not None
+        self._allowed.clear()
         for topic, wanted in self._plan.wanted:
             known = table.of_id(topic) if uses_ids else table.of_name(topic)  # type: ignore[arg-type]
-            if known is None:
+            if is_guarded and not self._may_read(topic, known):
+                # before existence: who may not read a topic does not learn whether there is one
+                self._fail(topic, wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            elif known is None:
                 self._fail(topic, wanted, unknown)
             elif (partition := known.replicas.get(wanted.partition)) is None:
                 self._refuse(topic, wanted, known.absence(wanted.partition), known.id)
-            elif access.authorizer is not None and not access.allows(
-                self._request, Operation.READ, Resource.TOPIC, known.name
-            ):
-                self._fail(topic, wanted, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             else:
                 self._gather_partition(now, topic, wanted, partition)
+
+    def _may_read(self, topic: str | bytes, known: TopicReplicas | None) -> bool:
+        """An id that nobody has is no topic's. A replica needs another right, and needs it for all topics."""
+        if self._replica_id >= 0:
+            operation, resource, name = Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
+        elif isinstance(topic, str) or known is not None:
+            name = topic if isinstance(topic, str) else known.name  # type: ignore[union-attr]
+            operation, resource = Operation.READ, Resource.TOPIC
+        else:
+            return True
+        is_allowed = self._allowed.get(name)
+        if is_allowed is None:
+            is_allowed = self._access.allows(self._request, operation, resource, name)
+            self._allowed[name] = is_allowed
+        return is_allowed
 
     def _gather_partition(self, now: Now, topic: str | bytes, wanted: Any, partition: Partition) -> None:
         fault = partition.leadership_fault(wanted.current_leader_epoch)
@@ -294,8 +321,8 @@ class Gathering:
         if session is None:
             return
         uses_ids = session.uses_ids
-        # rights are checked at each fetch; and the session may be read in another way by now
-        may_rest = self._access.authorizer is None and session.reader == reader_of(self._body)
+        # the session may be read in another way, or with other rights, by now
+        may_rest = session.reader == reader_of(self._body, self._access)
         for partition, wanted in self.wanted.items():
             data = self._read.get(partition) if may_rest else None
             if data is not None or waits:
@@ -409,9 +436,12 @@ def replica_id_of(body: FetchRequest) -> int:
     return body.replica_id if body.replica_state is None else body.replica_state.replica_id
 
 
-def reader_of(body: FetchRequest) -> tuple[int, int]:
-    """What decides how far it can read."""
-    return body.isolation_level, replica_id_of(body)
+# How far a session can read is decided by the isolation level, the kind of reader, and the rules.
+Reader = tuple[int, int, object]
+
+
+def reader_of(body: FetchRequest, access: Access) -> Reader:
+    return body.isolation_level, replica_id_of(body), access.rights
 
 
 def _shrink(body: FetchRequest) -> None:

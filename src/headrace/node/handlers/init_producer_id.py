@@ -36,7 +36,11 @@ class InitProducerId:
         body: InitProducerIdRequest = request.body
         if body.transactional_id is not None:
             return self._transactional(request, body.transactional_id)
-        if not self._access.allows(request, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME):
+        access = self._access
+        # KIP-679: who may write to some topic may do it idempotently
+        if not access.allows(
+            request, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME
+        ) and not access.allows_any(request, Operation.WRITE, Resource.TOPIC):
             return refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         producer_id = self._producer_ids.take(request.now)
         if producer_id is None:
@@ -44,6 +48,10 @@ class InitProducerId:
         return granted(producer_id)
 
     def _transactional(self, request: Request, transactional_id: str) -> Any:
+        if request.body.enable2_pc and not self._access.allows(
+            request, Operation.TWO_PHASE_COMMIT, Resource.TRANSACTIONAL_ID, transactional_id
+        ):
+            return refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         shard = self._transactions.asked(request, Operation.WRITE, transactional_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)

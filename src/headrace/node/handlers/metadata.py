@@ -13,7 +13,7 @@ from headrace.base.ids import NO_TOPIC_ID, TopicId
 from headrace.base.time import Instant, Now
 from headrace.machines.metadata.controller.names import name_fault
 from headrace.machines.metadata.image import NO_LEADER, ClusterImage, PartitionState, TopicState
-from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource, operations_bits
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partitions import INTERNAL_TOPICS, Partitions
@@ -161,17 +161,15 @@ class Metadata:
             self._directories,
             self._metadata.image,
             request,
-            tells_operations=body.include_topic_authorized_operations,
+            self._access if body.include_topic_authorized_operations else None,
         )
         response = MetadataResponse(
             brokers=self._brokers(request),
             cluster_id=self._directories.cluster_id,
             controller_id=controller_id(self._broker_id, self._metadata),
         )
-        if body.include_cluster_authorized_operations and self._access.allows(
-            request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME
-        ):
-            response.cluster_authorized_operations = operations_bits(Resource.CLUSTER)
+        if body.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = self._access.cluster_operations_bits(request)
         if asked is None or (not asked and request.version == 0):
             return response, len(self._metadata.image.topics), self._all_topics(request, view)
         return response, len(asked), self._asked_topics(request, view, asked, codes)
@@ -217,12 +215,13 @@ class Metadata:
         image = self._metadata.image
         if topic.topic_id != NO_TOPIC_ID:
             by_id = image.topics_by_id.get(TopicId(topic.topic_id))
-            if by_id is None or not self._access.allows(
+            if by_id is not None and self._access.allows(
                 request, Operation.DESCRIBE, Resource.TOPIC, by_id.name
             ):
-                code = ErrorCode.UNKNOWN_TOPIC_ID
-                return MetadataResponseTopic(error_code=code, name=None, topic_id=topic.topic_id)
-            return described(view, by_id)
+                return described(view, by_id)
+            # as in Kafka, an id is no secret; the name is
+            code = ErrorCode.UNKNOWN_TOPIC_ID if by_id is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            return MetadataResponseTopic(error_code=code, name=None, topic_id=topic.topic_id)
         name = topic.name
         if name is None:
             return refused(topic, ErrorCode.INVALID_REQUEST)
@@ -310,7 +309,7 @@ def described(view: "View", topic: TopicState) -> MetadataResponseTopic:
         partitions=[view.partition(topic, index, state) for index, state in topic.partitions.items()],
     )
     if view.tells_operations:
-        response.topic_authorized_operations = operations_bits(Resource.TOPIC)
+        response.topic_authorized_operations = view.operations(topic.name)
     return response
 
 
@@ -318,13 +317,14 @@ class View:
     """How one request sees the cluster: what is asked of every partition is found out once."""
 
     __slots__ = (
+        "_access",
         "_broken",
         "_broker_id",
         "_live",
         "_partitions",
         "_reachable",
+        "_request",
         "_unreachable_code",
-        "tells_operations",
     )
 
     def __init__(
@@ -334,9 +334,9 @@ class View:
         directories: LogDirectories,
         image: ClusterImage,
         request: Request,
-        *,
-        tells_operations: bool = False,
+        access: Access | None,
     ) -> None:
+        """`access`: it also tells what the client may do to topics."""
         listener = request.connection.listener
         brokers = image.live_brokers()
         self._broker_id = broker_id
@@ -349,7 +349,16 @@ class View:
             if request.version >= LISTENER_ERROR_SINCE or type(request.body) is not MetadataRequest
             else ErrorCode.LEADER_NOT_AVAILABLE
         )
-        self.tells_operations = tells_operations
+        self._request = request
+        self._access = access
+
+    @property
+    def tells_operations(self) -> bool:
+        return self._access is not None
+
+    def operations(self, topic: str) -> int:
+        assert self._access is not None
+        return self._access.operations_bits(self._request, Resource.TOPIC, topic)
 
     def partition(self, topic: TopicState, index: int, state: PartitionState) -> MetadataResponsePartition:
         leader = state.leader

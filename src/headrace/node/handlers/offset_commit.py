@@ -75,7 +75,7 @@ class OffsetCommit:
             if name is None:
                 return ErrorCode.UNKNOWN_TOPIC_ID
             topic.name = name
-        if self._access.authorizer is not None and not self._access.allows(
+        if self._access.rights is not None and not self._access.allows(
             request, Operation.READ, Resource.TOPIC, topic.name
         ):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -92,7 +92,7 @@ class OffsetFetch:
         )
         if reply.error_code:
             return reply
-        if wants_all and self._access.authorizer is not None:
+        if wants_all and self._access.rights is not None:
             reply.topics = [
                 topic
                 for topic in reply.topics

@@ -5,7 +5,7 @@ truncation.
 from typing import Any
 
 from headrace.base.time import Now
-from headrace.node.authorization import Access, Operation, Resource
+from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.error_codes import FAULTS, code_of
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
@@ -30,10 +30,13 @@ class OffsetForLeaderEpoch:
 
     def handle(self, request: Request) -> OffsetForLeaderEpochResponse:
         body: OffsetForLeaderEpochRequest = request.body
+        is_broker = self._access.allows(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
         topics = []
         for topic in body.topics:
             known = self._partitions.of_name(topic.topic)
-            allowed = self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
+            allowed = is_broker or self._access.allows(
+                request, Operation.DESCRIBE, Resource.TOPIC, topic.topic
+            )
             results = []
             for asked in topic.partitions:
                 if not allowed:

@@ -76,13 +76,18 @@ class Produce:
         failure: ErrorCode | None = None
         leaders: list[int] = []  # of partitions that are led elsewhere
         responses: list[TopicProduceResponse] = []
+        is_guarded = self._access.rights is not None
+        whole = self._transactional_refusal(request) if is_guarded else None
         for topic in body.topic_data:
             known = (
                 self._partitions.of_id(topic.topic_id) if uses_ids else self._partitions.of_name(topic.name)
             )
+            denied = whole or self._denied(request, topic, known) if is_guarded else None
             results: list[PartitionProduceResponse] = []
             for data in topic.partition_data:
                 try:
+                    if denied is not None:
+                        raise Refused(denied)
                     partition = self._addressed(request, known, data.index)
                     result = self._append(request, partition, data, waits)
                 except Refused as refusal:
@@ -128,15 +133,35 @@ class Produce:
         state = self._metadata.image.topics_by_id[topic.id].partitions[index]
         return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 
+    def _transactional_refusal(self, request: Request) -> ErrorCode | None:
+        """Of all batches, if some are transactional and the client has no right to their transactional id."""
+        body: ProduceRequest = request.body
+        if not any(
+            _is_transactional(data.records) for topic in body.topic_data for data in topic.partition_data
+        ):
+            return None
+        if self._permits.may_write(request, body.transactional_id):
+            return None
+        return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+    def _denied(self, request: Request, topic: Any, known: TopicReplicas | None) -> ErrorCode | None:
+        """Before anything is told about the topic: who may not write to it does not learn whether it exists.
+        An id that nobody has is no topic's.
+        """
+        if request.version < IDS_VERSION_MIN:
+            name = topic.name
+        elif known is not None:
+            name = known.name
+        else:
+            return None
+        is_allowed = self._access.allows(request, Operation.WRITE, Resource.TOPIC, name)
+        return None if is_allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
     def _addressed(self, request: Request, topic: TopicReplicas | None, index: int) -> Partition:
-        """The partition that is meant, if the client may write to it and this broker leads it."""
+        """The partition that is meant, if this broker leads it."""
         if topic is None:
             by_id = request.version >= IDS_VERSION_MIN
             raise Refused(ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if self._access.authorizer is not None and not self._access.allows(
-            request, Operation.WRITE, Resource.TOPIC, topic.name
-        ):
-            raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         partition = topic.replicas.get(index)
         if partition is None:
             raise Refused(topic.absence(index))
@@ -198,6 +223,15 @@ class Produce:
         if attributes & CODEC_MASK == ZSTD and request.version < ZSTD_VERSION_MIN:
             raise Refused(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or later")
         return self._permits.to_write(request, partition, records) if attributes & TRANSACTIONAL else None
+
+
+def _is_transactional(records: Any) -> bool:
+    return (
+        records is not None
+        and len(records) >= HEADER_BYTES
+        and records[MAGIC_AT] == MAGIC
+        and bool(records[ATTRIBUTES_AT + 1] & TRANSACTIONAL)
+    )
 
 
 def _is_written_ahead(partition: Partition, records: memoryview) -> bool:

@@ -16,7 +16,7 @@ class ResetSink:
 
     def handle(self, request: Request) -> Any:
         body: ResetSinkRequest = request.body
-        shard = self._sinks.asked(request, Operation.ALTER, body.app_id)
+        shard = self._sinks.asked(request, Operation.WRITE, body.app_id)
         if isinstance(shard, ErrorCode):
             return refused(shard)
         decision = shard.decide(request.now, body.app_id, shard.machine.reset, body.app_id)

@@ -63,7 +63,7 @@ class SplitRanges:
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         if not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name):
-            return ErrorCode.UNKNOWN_TOPIC_ID  # as with Fetch: a name is not told to whom it is not for
+            return ErrorCode.UNKNOWN_TOPIC_ID  # whether there is one is not told to everybody
         partition = topic.replicas.get(asked.partition_index)
         if partition is None:
             return topic.absence(asked.partition_index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.authorizers import ByName
 from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT
 from headrace.node.authorization import Operation, Resource
 from headrace.node.connection import Connection
@@ -141,7 +142,7 @@ class TestMetadata:
         assert "broken" in homes
 
 
-class Forbidding:
+class Forbidding(ByName):
     """Allows nothing on topics whose name begins with "secret"."""
 
     def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str, /) -> bool:
@@ -158,7 +159,7 @@ def test_names_that_may_not_be_seen_are_not_leaked() -> None:
     assert exists.error_code == absent.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
     by_id = MetadataRequestTopic(topic_id=host.node.controller.metadata.image.topics["secret"].id, name=None)
     (topic,) = host.ask(MetadataRequest(topics=[by_id]), 12).topics
-    assert (topic.error_code, topic.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+    assert (topic.error_code, topic.name) == (ErrorCode.TOPIC_AUTHORIZATION_FAILED, None)
 
 
 class TestApiVersions:

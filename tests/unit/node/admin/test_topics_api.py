@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from harness.authorizers import ByName
 from headrace.node.authorization import Operation, Resource
 from headrace.node.connection import Connection
 from headrace.protocol.errors import ErrorCode
@@ -94,7 +95,7 @@ class TestCreateTopics:
         assert results[-1].error_code == ErrorCode.POLICY_VIOLATION
 
     def test_without_the_right(self) -> None:
-        class Nothing:
+        class Nothing(ByName):
             def allows(
                 self, connection: Connection, operation: Operation, resource: Resource, name: str
             ) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from harness.authorizers import ByName
 from harness.controllers import Controllers
 from harness.follower_parts import SETTINGS
 from harness.remote_broker import CONTROLLER_ALONE, RemoteBroker
@@ -274,7 +275,7 @@ def test_one_that_fits_into_no_envelope_closes_the_connection(pair: Pair) -> Non
     assert "more than the limit" in pair.broker.closed[pair.client.id]
 
 
-class OnlyBrokers:
+class OnlyBrokers(ByName):
     """Allows everything to brokers, and remembers the others."""
 
     def __init__(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from harness.authorizers import ByName
 from harness.single_partition import commit_of, committed_of
 from headrace.node.authorization import Operation, Resource
 from headrace.node.connection import Connection
@@ -27,7 +28,7 @@ SETTINGS = {"offsets.topic.num.partitions": "1"}
 SECRET = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
 
 
-class AllButOne:
+class AllButOne(ByName):
     """Allows everything, except to touch one topic."""
 
     def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str) -> bool:
