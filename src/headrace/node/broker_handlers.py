@@ -59,6 +59,7 @@ class BrokerHandlers:
             (ApiKey.DESCRIBE_CONFIGS, self.describe_configs),
             (ApiKey.LIST_CONFIG_RESOURCES, self.list_config_resources),
             (ApiKey.DESCRIBE_ACLS, self.describe_acls),
+            (ApiKey.DESCRIBE_CLIENT_QUOTAS, self.describe_client_quotas),
             (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, self.describe_user_scram_credentials),
             (ApiKey.ALTER_REPLICA_LOG_DIRS, self.alter_replica_log_dirs),
             (ApiKey.DESCRIBE_LOG_DIRS, self.describe_log_dirs),
@@ -218,6 +219,11 @@ class BrokerHandlers:
         from headrace.node.handlers.describe_acls import DescribeAcls
 
         return DescribeAcls(self._metadata, self._access).handle
+
+    def describe_client_quotas(self) -> Handle:
+        from headrace.node.handlers.describe_client_quotas import DescribeClientQuotas
+
+        return DescribeClientQuotas(self._metadata, self._access).handle
 
     def describe_user_scram_credentials(self) -> Handle:
         from headrace.node.handlers.describe_user_scram_credentials import DescribeUserScramCredentials

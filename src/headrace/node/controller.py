@@ -155,6 +155,7 @@ class Controller:
             (ApiKey.DELETE_TOPICS, self._delete_topics),
             (ApiKey.CREATE_ACLS, self._create_acls),
             (ApiKey.DELETE_ACLS, self._delete_acls),
+            (ApiKey.ALTER_CLIENT_QUOTAS, self._alter_client_quotas),
             (ApiKey.ALTER_USER_SCRAM_CREDENTIALS, self._alter_user_scram_credentials),
             (ApiKey.ALTER_CONFIGS, self._alter_configs),
             (ApiKey.CREATE_PARTITIONS, self._create_partitions),
@@ -338,6 +339,11 @@ class Controller:
         from headrace.node.handlers.delete_acls import DeleteAcls
 
         return DeleteAcls(self.metadata, self.decisions, self._access).handle
+
+    def _alter_client_quotas(self) -> Handle:
+        from headrace.node.handlers.alter_client_quotas import AlterClientQuotas
+
+        return AlterClientQuotas(self.metadata, self.decisions, self._access).handle
 
     def _alter_user_scram_credentials(self) -> Handle:
         from headrace.node.handlers.alter_user_scram_credentials import AlterUserScramCredentials

@@ -72,6 +72,10 @@ def refused(api_key: int, version: int, body: Any, code: ErrorCode) -> Response:
             from headrace.node.handlers.delete_acls import refused as no_deletion
 
             return no_deletion(body, code, None)
+        case ApiKey.ALTER_CLIENT_QUOTAS:
+            from headrace.node.handlers.alter_client_quotas import refused as no_quotas
+
+            return no_quotas(body, code, None)
         case ApiKey.ALTER_USER_SCRAM_CREDENTIALS:
             from headrace.node.handlers.alter_user_scram_credentials import refused as no_users
 
@@ -100,7 +104,7 @@ def resources(body: Any, code: ErrorCode) -> list[dict[str, Any]]:
 def is_from_no_controller(response: Any) -> bool:
     """Whether a response says that the node is not the active controller."""
     code = getattr(response, "error_code", ErrorCode.NONE)
-    for name in ("topics", "responses", "results", "filter_results"):
+    for name in ("topics", "responses", "results", "filter_results", "entries"):
         items = getattr(response, name, None)
         if code == ErrorCode.NONE and items:
             code = getattr(items[0], "error_code", ErrorCode.NONE)

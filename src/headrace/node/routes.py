@@ -58,6 +58,8 @@ SERVED: dict[int, tuple[int, int]] = {
     44: (0, 1),  # incremental_alter_configs
     46: (0, 0),  # list_partition_reassignments
     47: (0, 0),  # offset_delete
+    48: (0, 1),  # describe_client_quotas
+    49: (0, 1),  # alter_client_quotas
     50: (0, 0),  # describe_user_scram_credentials
     51: (0, 0),  # alter_user_scram_credentials
     55: (0, 2),  # describe_quorum
@@ -106,6 +108,7 @@ FORWARDED = frozenset(
         43,  # elect_leaders
         44,  # incremental_alter_configs
         46,  # list_partition_reassignments
+        49,  # alter_client_quotas
         51,  # alter_user_scram_credentials
         55,  # describe_quorum
         57,  # update_features

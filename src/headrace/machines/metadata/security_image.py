@@ -45,7 +45,7 @@ class ClientQuotaEntity(NamedTuple):
         return [(kind, name or None) for kind, name in named if name is not None]
 
 
-def _order(entity: ClientQuotaEntity) -> list[tuple[str, str]]:
+def entity_order(entity: ClientQuotaEntity) -> list[tuple[str, str]]:
     """In which snapshots, and so hashes, have them."""
     return [(kind, name or "") for kind, name in entity.parts()]
 
@@ -170,7 +170,7 @@ def security_records(after: SecurityImage, before: SecurityImage) -> Iterator[Da
         credential = after.credentials[user, mechanism]
         if before.credentials.get((user, mechanism)) != credential:
             yield credential_record(user, mechanism, credential)
-    for entity in sorted(before.quotas.keys() | after.quotas.keys(), key=_order):
+    for entity in sorted(before.quotas.keys() | after.quotas.keys(), key=entity_order):
         old, new = before.quotas.get(entity, {}), after.quotas.get(entity, {})
         for key in sorted(old.keys() | new.keys()):
             if old.get(key) != new.get(key):

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.machines.metadata.controller.allocations import ReplicaPlace
     from headrace.machines.metadata.controller.alter_configs import AlteredResource, ResourceChange
     from headrace.machines.metadata.controller.alter_partition import AlteredPartition, IsrChange
+    from headrace.machines.metadata.controller.client_quotas import AlteredQuotas, QuotaChange
     from headrace.machines.metadata.controller.create_partitions import GrownTopic, MorePartitions
     from headrace.machines.metadata.controller.create_topics import CreatedTopic, NewTopic
     from headrace.machines.metadata.controller.delete_topics import DeletedTopic, DoomedTopic
@@ -161,6 +162,14 @@ class ControllerDecisions:
         from headrace.machines.metadata.controller.users import alter_credentials
 
         return alter_credentials(self._image, deletions, upsertions)
+
+    def alter_quotas(
+        self, changes: "Sequence[QuotaChange]", *, validate_only: bool = False
+    ) -> "MetadataDecision[list[AlteredQuotas]]":
+        """Refusal: too many of them."""
+        from headrace.machines.metadata.controller.client_quotas import alter_quotas
+
+        return alter_quotas(self._image, changes, validate_only=validate_only)
 
     # --- brokers -----------------------------------------------------------------------------------------
 
