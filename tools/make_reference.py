@@ -459,11 +459,12 @@ def needed(keys: Iterable[int], rows: Mapping[int, Sequence[Question]]) -> str:
 def rights() -> str:
     page = NOTICE + "# Rights\n\n"
     page += (
-        "What a client must be allowed to do when the broker has an authorizer: the same rights, asked in"
-        " the same order and refused with the same errors as in Apache Kafka 4.3.1. Rights come before existence: who has no"
-        " right to a topic does not learn from the answer whether there is one of that name. A rule that"
-        " allows `READ`, `WRITE`, `DELETE` or `ALTER` also allows `DESCRIBE`; one that allows"
-        " `ALTER_CONFIGS` also allows `DESCRIBE_CONFIGS`.\n\n"
+        "What a client must be allowed to do when the broker has an authorizer"
+        " ([access control](../access-control.md)): the same rights, asked in the same order and refused"
+        " with the same errors as in Apache Kafka 4.3.1. Rights come before"
+        " existence: who has no right to a topic does not learn from the answer whether there is one of that"
+        " name. A rule that allows `READ`, `WRITE`, `DELETE` or `ALTER` also allows `DESCRIBE`; one that"
+        " allows `ALTER_CONFIGS` also allows `DESCRIBE_CONFIGS`.\n\n"
         "## For clients\n\n"
     )
     page += needed(SERVED, RIGHTS)

@@ -41,7 +41,7 @@ def taken() -> Iterator[int]:
         ("retention.ms=5", "Did you mean log.retention.ms?"),
         ("colour=blue", "colour: unknown setting"),
         ("num.partitions=0", "Invalid value 0 for configuration num.partitions: Value must be at least 1"),
-        ("authorizer.class.name=X", "no access control yet"),
+        ("authorizer.class.name=X", "loads no Java classes"),
         ("listeners=SSL://127.0.0.1:0", "SSL needs a certificate"),
     ],
 )

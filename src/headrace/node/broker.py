@@ -176,7 +176,7 @@ class Broker:
         if self.metadata.is_caught_up:
             self._start(now)
         else:
-            self.metadata.caught_up = self._caught_up
+            self.metadata.caught_up.append(self._caught_up)
 
     def _caught_up(self, now: Now) -> None:
         try:

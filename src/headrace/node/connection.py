@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.node.waiting import Parked
 
 ANONYMOUS = "User:ANONYMOUS"
+# Of clients inside the process. Nobody can log in as such a one: those from outside are all of type User.
+NODE_ITSELF = "Node:itself"
 
 
 class FastPath(Protocol):

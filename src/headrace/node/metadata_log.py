@@ -124,7 +124,7 @@ class MetadataLog(Waitable):
         self.followers: list[Follower] = []
         self.applied = Waitable()  # by other nodes, which tell with their fetches
         self.role: Decider | None = None
-        self.caught_up: Callable[[Now], None] | None = None  # called once, when the image is not outdated
+        self.caught_up: list[Callable[[Now], None]] = []  # called once, when the image is not outdated
         self._store = MetadataStore(
             settings, directories, ports, now, flushed=self._flushed, snapshot_made=self._snapshot_made
         )
@@ -408,9 +408,10 @@ class MetadataLog(Waitable):
                 follower.committed(now, self.image, records)
 
     def _tell_caught_up(self, now: Now) -> None:
-        if self.caught_up is not None and self.quorum.is_caught_up:
-            then, self.caught_up = self.caught_up, None
-            then(now)
+        if self.caught_up and self.quorum.is_caught_up:
+            then, self.caught_up = self.caught_up, []
+            for each in then:
+                each(now)
 
     def _tell_elected(self, now: Now) -> None:
         """The controller role decides once all that earlier leaders decided is known."""

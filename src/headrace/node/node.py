@@ -63,6 +63,7 @@ class Node:
         current = self._live.current
         self.directories = LogDirectories(current, disks, rng, boot_id, now, ports, self.metrics)
         metadata = MetadataLog(self._live, self.directories, rng, ports, now)
+        self._guard(metadata, now)
         self.controller = Controller(self._live, self.directories, metadata, self.access, rng, ports)
         self._is_controller = "controller" in settings.process_roles
         if self._is_controller:
@@ -84,6 +85,20 @@ class Node:
             )
         self._serve_apis()
         self._start(now)
+
+    def _guard(self, metadata: MetadataLog, now: Now) -> None:
+        """Has everything allowed by rules, if the settings say so."""
+        settings = self.settings.authorizer
+        if settings is None:
+            return
+        from headrace.node.standard_authorizer import StandardAuthorizer
+
+        authorizer = StandardAuthorizer(self.access, settings)
+        metadata.followers.append(authorizer)
+        if metadata.is_caught_up:
+            authorizer.caught_up(now)
+        else:
+            metadata.caught_up.append(authorizer.caught_up)
 
     def _serve_apis(self) -> None:
         self.routes.serve(ApiKey.API_VERSIONS, BOTH, self._api_versions)

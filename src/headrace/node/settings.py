@@ -17,6 +17,12 @@ from headrace.machines.configs.unserved import (
     check_promises,
 )
 from headrace.machines.configs.values import InvalidConfig, closest
+from headrace.node.authorizer_settings import (
+    READ_BY_AUTHORIZER,
+    AuthorizerSettings,
+    authorizer_settings,
+    check_nodes_are_let_in,
+)
 
 ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]/:]*)):([0-9]{1,5})")
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}  # Kafka's numbers
@@ -66,6 +72,8 @@ class Settings:
     process_roles: tuple[str, ...]
     cluster_id: str | None  # headrace.cluster.id; None: the directory's own, or a new one
     broker_rack: str | None
+
+    authorizer: AuthorizerSettings | None  # None: everybody may do everything
 
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]  # what clients are told; never a controller's
@@ -253,6 +261,18 @@ class Settings:
         return self.advertised_listeners if "broker" in self.process_roles else self.advertised_controllers
 
     @property
+    def open_controllers(self) -> tuple[str, ...]:
+        """Controllers' listeners on which other nodes come without a login."""
+        is_alone = not self.quorum_voters and "broker" in self.process_roles
+        if is_alone or "controller" not in self.process_roles:
+            return ()
+        return tuple(
+            one.name
+            for one in self.listeners
+            if one.name in self.controller_listener_names and one.security_protocol == "PLAINTEXT"
+        )
+
+    @property
     def client_listeners(self) -> tuple[Listener, ...]:
         return tuple(one for one in self.listeners if one.name not in self.controller_listener_names)
 
@@ -324,9 +344,10 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
     if values["queued_max_request_bytes"] <= 0:
         values["queued_max_request_bytes"] = QUEUED_REQUEST_BYTES_DEFAULT
     values["cluster_id"] = broker_value("headrace.cluster.id", layers)
+    values["authorizer"] = authorizer_settings(texts)
     unknown = {
         key: closest(key, known)
-        for key in sorted(texts.keys() - known.keys())
+        for key in sorted(texts.keys() - known.keys() - READ_BY_AUTHORIZER)
         if not key.startswith(OPEN_FAMILIES)
     }
     return Settings({"texts": texts, "unknown": unknown, **values})
@@ -398,6 +419,7 @@ def _check_served(settings: Settings, own_names: frozenset[str]) -> None:
     """Raises InvalidConfig at what the file relies on and a node does not do yet."""
     check_promises(settings.texts)
     _check_security(settings)
+    check_nodes_are_let_in(settings.authorizer, settings.open_controllers)
     if settings.quorum_voters:
         return  # they say more than the addresses of some of them
     layers = (settings.texts,)

@@ -8,7 +8,7 @@ import asyncio
 from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
-from headrace.node.connection import Connection
+from headrace.node.connection import NODE_ITSELF, Connection
 from headrace.node.effects import Parts
 from headrace.protocol.compiler import codec
 from headrace.protocol.framing import decode_response_header, request_frame
@@ -35,7 +35,9 @@ class LoopbackClient:
         self._correlation_ids = count(1)
         self._asked = 0  # the correlation id of the request that is waited for
         self._answer: asyncio.Future[bytes] | None = None
-        self.connection = Connection(driver.next_connection_id(), listener=listener, address="127.0.0.1")
+        self.connection = Connection(
+            driver.next_connection_id(), listener=listener, address="127.0.0.1", principal=NODE_ITSELF
+        )
         driver.loopback_clients[self.connection.id] = self
         driver.connected(driver.connections.clock.now(), self.connection)
 

@@ -62,7 +62,7 @@ def test_what_is_wrong_with_an_override_is_said_of_it(tmp_path: Path) -> None:
     path = written(tmp_path, "server.properties", PROPERTIES)
     with pytest.raises(WrongSettings, match=r"^--set log.retention.hours: Invalid value soon"):
         read_settings(path, {"log.retention.hours": "soon"})
-    with pytest.raises(WrongSettings, match=r"^--set super.users=User:admin: Headrace has no access control"):
+    with pytest.raises(WrongSettings, match=r"^--set super.users=User:admin: without an authorizer"):
         read_settings(path, {"super.users": "User:admin"})
     warnings = read_settings(path, {"num.partitons": "1"}).warnings
     assert warnings == ["--set num.partitons: unknown setting num.partitons; did you mean num.partitions?"]

@@ -5,6 +5,8 @@
 TABLE = """
 advertised.listeners list null * high ro
     Addresses that clients get in metadata, one per listener; by default those in `listeners`.
+authorizer.class.name string "" * low ro
+    Who decides what clients may do: `standard`, or Kafka's name of it, org.apache.kafka.metadata.authorizer.StandardAuthorizer; if it is empty, everybody may do everything. See also super.users and allow.everyone.if.no.acl.found.
 auto.create.topics.enable boolean true * high ro
     Creates a topic when a client requests the metadata of one that does not exist, and the client allows it.
 broker.heartbeat.interval.ms int 2000 * medium ro

@@ -13,8 +13,6 @@ alter.config.policy.class.name class null * low ro
     Refused: Headrace loads no Java classes.
 alter.log.dirs.replication.quota.window.num int 11 1.. low ro
 alter.log.dirs.replication.quota.window.size.seconds int 1 1.. low ro
-authorizer.class.name string "" * low ro
-    Refused unless it is empty: there is no access control yet.
 auto.leader.rebalance.enable boolean true * high ro
 background.threads int 10 1.. high cluster
 client.quota.callback.class class null * low ro

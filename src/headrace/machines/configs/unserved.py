@@ -1,5 +1,5 @@
-"""Settings that are refused because Headrace cannot do what they promise: access control, encryption
-between nodes, discovery of voters, Java classes.
+"""Settings that are refused because Headrace cannot do what they promise: encryption between nodes,
+discovery of voters, Java classes.
 
 Most keys without effect are for tuning, and a broker that ignores them is only slower. The keys below are
 different: a user who sets one relies on it. The start and AlterConfigs refuse such a value, and say what is
@@ -12,10 +12,6 @@ from typing import NamedTuple
 
 from headrace.machines.configs.values import InvalidConfig
 
-_NO_ACCESS_CONTROL = (
-    "Headrace has no access control yet: every client that reaches a listener may read, write and delete "
-    "everything"
-)
 _NO_NODE_TLS = "Headrace's nodes reach each other without encryption, so far"
 _NO_CLASSES = "Headrace loads no Java classes, so this one would have no effect"
 _NO_DISCOVERY = "Headrace does not find voters by their addresses yet"
@@ -37,9 +33,7 @@ def _promise(missing: str, *harmless: str) -> _Promise:
 
 
 PROMISES = {
-    "allow.everyone.if.no.acl.found": _promise(_NO_ACCESS_CONTROL, "true"),
     "alter.config.policy.class.name": _promise(_NO_CLASSES),
-    "authorizer.class.name": _promise(_NO_ACCESS_CONTROL),
     "client.quota.callback.class": _promise(_NO_CLASSES),
     "config.providers": _promise("Headrace does not resolve values such as ${file:…} yet"),
     "create.topic.policy.class.name": _promise(_NO_CLASSES),
@@ -47,7 +41,6 @@ PROMISES = {
         _NO_CLASSES, "org.apache.kafka.common.security.authenticator.defaultkafkaprincipalbuilder"
     ),
     "security.inter.broker.protocol": _promise(_NO_NODE_TLS, "plaintext"),
-    "super.users": _promise(_NO_ACCESS_CONTROL),
 }
 
 

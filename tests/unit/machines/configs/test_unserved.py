@@ -8,16 +8,13 @@ from headrace.machines.configs.definition import KEPT_DOC, broker_config_keys
 from headrace.machines.configs.unserved import PROMISES, check_promise
 
 KEYS = broker_config_keys()
-OF_THE_AUTHORIZER = {"allow.everyone.if.no.acl.found", "super.users"}  # Kafka's authorizer reads them itself
 
 
 @pytest.mark.parametrize("name", sorted(PROMISES))
 def test_a_default_promises_nothing_and_the_reference_says_what_is_refused(name: str) -> None:
-    assert (name in KEYS) == (name not in OF_THE_AUTHORIZER)
-    if name in KEYS:
-        assert "efused" in KEYS[name].doc
-        assert KEYS[name].doc != KEPT_DOC
-        check_promise(name, KEYS[name].default or "")
+    assert "efused" in KEYS[name].doc
+    assert KEYS[name].doc != KEPT_DOC
+    check_promise(name, KEYS[name].default or "")
 
 
 def test_no_other_key_without_effect_is_about_who_may_do_what() -> None:

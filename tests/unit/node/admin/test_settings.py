@@ -119,9 +119,9 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("authorizer.class.name", AUTHORIZER, "no access control yet"),
-        ("super.users", "User:admin", "no access control yet"),
-        ("allow.everyone.if.no.acl.found", "false", "no access control yet"),
+        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "loads no Java classes"),
+        ("super.users", "User:admin", "without an authorizer everybody may do everything"),
+        ("allow.everyone.if.no.acl.found", "false", "without an authorizer everybody may do everything"),
         ("security.inter.broker.protocol", "SSL", "reach each other without encryption"),
         ("listener.name.external.principal.builder.class", "com.example.P", "loads no Java classes"),
         ("principal.builder.class", "com.example.Principals", "loads no Java classes"),
@@ -149,6 +149,39 @@ def test_what_is_promised_and_not_served_is_refused(name: str, value: str, says:
         Settings.parse(COMBINED | {name: value})
     assert says in str(raised.value)
     assert name in str(raised.value)
+
+
+@pytest.mark.parametrize("name", [AUTHORIZER, "standard", " standard "])
+def test_an_authorizer(name: str) -> None:
+    texts = LEAST | {"authorizer.class.name": name}
+    assert Settings.parse(texts).authorizer == (frozenset(), False)
+    users = {"super.users": " User:a;User:CN=b,O=c ;; ", "allow.everyone.if.no.acl.found": "TRUE"}
+    settings = Settings.parse(texts | users)
+    assert settings.authorizer == (frozenset(("User:a", "User:CN=b,O=c")), True)
+    assert settings.unknown == {}
+    assert Settings.parse(LEAST).authorizer is None
+
+
+@pytest.mark.parametrize("users", ["admin", "User:a,b;c", ":x"])
+def test_super_users_that_are_no_principals(users: str) -> None:
+    texts = {"authorizer.class.name": "standard", "super.users": users}
+    with pytest.raises(InvalidConfig, match=r"super\.users: expected principals as User:name"):
+        Settings.parse(LEAST | texts)
+
+
+def test_other_nodes_without_a_login_must_be_super_users() -> None:
+    """Otherwise they would be refused before any rule can be read."""
+    texts = COMBINED | {"authorizer.class.name": "standard"}
+    several = {"controller.quorum.voters": "3@localhost:9093,4@other:9093"}
+    assert Settings.parse(texts).authorizer is not None  # there is no other node
+    with pytest.raises(InvalidConfig, match=r"come to listener CONTROLLER without a login"):
+        Settings.parse(texts | several)
+    alone = {"process.roles": "controller", "listeners": "CONTROLLER://:9093"}
+    with pytest.raises(InvalidConfig, match=r"come to listener CONTROLLER without a login"):
+        Settings.parse(texts | alone)
+    users = {"super.users": "User:admin;User:ANONYMOUS"}
+    assert Settings.parse(texts | several | users).authorizer is not None
+    assert Settings.parse(texts | alone | users).authorizer is not None
 
 
 def test_the_voters_of_a_quorum() -> None:
