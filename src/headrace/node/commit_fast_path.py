@@ -78,6 +78,7 @@ class RememberedCommit:
         "partition",
         "place_at",
         "record",
+        "rights",
         "shard",
         "size",
         "time_at",
@@ -86,12 +87,14 @@ class RememberedCommit:
 
     def __init__(
         self,
+        rights: object | None,
         route: Route,
         body: OffsetCommitRequest,
         shard: "Shard[Groups]",
         record: Record,
         answer: bytes,
     ) -> None:
+        self.rights = rights  # with which it was allowed
         self.committer = committer_of(body, route.version)
         self.metrics = route.metrics
         self.partition = shard.partition
@@ -166,7 +169,7 @@ class CommitFastPath:
         if api_key != OFFSET_COMMIT or version != self._version:
             return None
         known = self._commits.get(bytes(frame[8:place_at]) + frame[place_at + _PLACE.size :])
-        if known is None or self._access.authorizer is not None or self._waiting.quotas is not None:
+        if known is None or known.rights is not self._access.rights or self._waiting.quotas is not None:
             return None
         shard = known.shard
         machine = shard.current
@@ -286,4 +289,6 @@ class CommitFastPaths:
                 self._access, self._waiting, self._topics, connection, version, topics_version
             )
             connection.put_path(path)
-        path.remember(frame, place_at, RememberedCommit(route, body, shard, Record(key, value), answer))
+        record = Record(key, value)
+        known = RememberedCommit(self._access.rights, route, body, shard, record, answer)
+        path.remember(frame, place_at, known)

@@ -16,7 +16,7 @@ from typing import Any
 from headrace.base.limits import FETCH_WAIT_MS_MAX
 from headrace.base.time import Instant, Now
 from headrace.machines.replication.leader import PartitionLeader
-from headrace.node.authorization import Access
+from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.connection import Connection, FastPath
 from headrace.node.effects import Parts
 from headrace.node.error_codes import FAULTS
@@ -82,12 +82,14 @@ class RememberedFetch:
         "min_bytes",
         "partition",
         "partition_max_bytes",
+        "rights",
         "route",
         "session_id",
     )
 
     def __init__(
         self,
+        rights: object | None,
         route: Route,
         body: FetchRequest,
         topic: str | bytes,
@@ -95,6 +97,7 @@ class RememberedFetch:
         session: FetchSession | None,
     ) -> None:
         wanted = body.topics[0].partitions[0]
+        self.rights = rights  # with which it was allowed
         self.route = route
         self.body = body
         self.partition = partition
@@ -266,7 +269,7 @@ class ParkedFastFetch(Parked):
         known = self._known
         try:
             found = None
-            if known.is_wanted_by(self._session):
+            if known.is_wanted_by(self._session) and self._fast_path.allows(known):
                 found = self._fast_path.find(known, self._offset)
             if found is None:
                 self._take_ordinary_path(now)
@@ -351,7 +354,7 @@ class FetchFastPath:
         epoch_at, offset_at = places
         known = self._fetches.get(_key(frame, epoch_at, offset_at))
         waiting = self.waiting
-        if known is None or self._access.authorizer is not None or waiting.quotas is not None:
+        if known is None or known.rights is not self._access.rights or waiting.quotas is not None:
             return None
         (epoch,) = _EPOCH.unpack_from(frame, epoch_at)
         session = None
@@ -383,6 +386,13 @@ class FetchFastPath:
             return LATER
         return known.answer(frame[4:8], found)
 
+    def allows(self, known: RememberedFetch) -> bool:
+        """Whether the client may still read the partition for which a fetch waits."""
+        access, authorizer = self._access, self._access.authorizer
+        if known.rights is access.rights or authorizer is None:
+            return True
+        return authorizer.allows(self.connection, Operation.READ, Resource.TOPIC, known.partition.topic)
+
     def find(self, known: RememberedFetch, offset: int) -> Found | None:
         partition = known.partition
         log, leader = partition.log, partition.leader
@@ -397,7 +407,12 @@ class FetchFastPath:
         """Whether this fetch is stored already: the ordinary path answered it for another reason."""
         places = self._places.get(len(frame))
         known = None if places is None else self._fetches.get(_key(frame, *places))
-        return known is not None and known.is_wanted_by(session) and not known.partition.is_deleted
+        return (
+            known is not None
+            and known.rights is self._access.rights
+            and known.is_wanted_by(session)
+            and not known.partition.is_deleted
+        )
 
     def remember(self, frame: memoryview, epoch_at: int, offset_at: int, known: RememberedFetch) -> None:
         if len(self._fetches) >= FETCHES_MAX:
@@ -470,7 +485,8 @@ class FetchFastPaths:
                 self._fetch, self._sessions, self._settings, self._access, self._waiting, connection, version
             )
             connection.put_path(path)
-        path.remember(frame, *places, RememberedFetch(route, body, topic, partition, session))
+        known = RememberedFetch(self._access.rights, route, body, topic, partition, session)
+        path.remember(frame, *places, known)
 
     def _partition(self, topic: str | bytes, index: int) -> Partition | None:
         table = self._partitions

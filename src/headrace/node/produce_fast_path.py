@@ -68,12 +68,14 @@ class RememberedProduce:
         "is_for_all",
         "metrics",
         "partition",
+        "rights",
         "size",
         "timeout_ms",
     )
 
     def __init__(
         self,
+        rights: object | None,
         route: Route,
         body: ProduceRequest,
         name: dict[str, Any],
@@ -81,6 +83,7 @@ class RememberedProduce:
         before: bytes,
         after: bytes,
     ) -> None:
+        self.rights = rights  # with which it was allowed
         self._codec = route.response
         self._name = name  # by which the topic was named: {"topic_id": …} or {"name": …}
         self.partition = partition
@@ -227,7 +230,7 @@ class ProduceFastPath:
         if api_key != 0 or version != self._version:
             return None
         known = self._prefixes.get(bytes(frame[8:end]))
-        if known is None or self._access.authorizer is not None or self._waiting.quotas is not None:
+        if known is None or known.rights is not self._access.rights or self._waiting.quotas is not None:
             return None
         partition = known.partition
         if not partition.takes_fast_path or partition.opens_batches:
@@ -341,7 +344,7 @@ class ProduceFastPaths:
         said = request.route.request.encode(body)[: -len(_NO_TAGS) - 1 if is_flexible else -4]
         if frame[position:prefix_end] != said:
             return
-        known = _remembered(request, body, partition)
+        known = _remembered(self._access.rights, request, body, partition)
         if parts is not None and not known.is_answered_by(b"".join(cast(list[bytes], parts))):
             return
         connection = request.connection
@@ -354,7 +357,9 @@ class ProduceFastPaths:
         path.remember(frame, known)
 
 
-def _remembered(request: Request, body: ProduceRequest, partition: Partition) -> RememberedProduce:
+def _remembered(
+    rights: object | None, request: Request, body: ProduceRequest, partition: Partition
+) -> RememberedProduce:
     """The answer's constant parts, cut out of an answer that the codec made."""
     base_offset, log_append_time_ms, log_start_offset = _SENTINEL
     result = PartitionProduceResponse(
@@ -369,4 +374,4 @@ def _remembered(request: Request, body: ProduceRequest, partition: Partition) ->
     )
     response = ProduceResponse(responses=[TopicProduceResponse(partition_responses=[result], **name)])
     before, after = request.route.response.encode(response).split(_OFFSETS.pack(*_SENTINEL))
-    return RememberedProduce(request.route, body, name, partition, before, after)
+    return RememberedProduce(rights, request.route, body, name, partition, before, after)
