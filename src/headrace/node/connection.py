@@ -16,6 +16,7 @@ from headrace.base.limits import (
 if TYPE_CHECKING:
     from headrace.base.time import Now
     from headrace.node.effects import Parts
+    from headrace.node.logins import Login
     from headrace.node.waiting import Parked
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -57,12 +58,15 @@ class Connection:
         "address",
         "client_software",
         "fast_path",
+        "frame_bytes_max",
         "held_bytes",
         "id",
         "is_closed",
         "is_decoding",
+        "is_own",
         "is_slicing",
         "listener",
+        "login",
         "muted_until",
         "peer",
         "pending",
@@ -70,11 +74,16 @@ class Connection:
         "queued_bytes",
     )
 
-    def __init__(self, id: int, *, listener: str, address: str, principal: str = ANONYMOUS) -> None:
+    def __init__(
+        self, id: int, *, listener: str, address: str, principal: str = ANONYMOUS, is_own: bool = False
+    ) -> None:
         self.id = id
         self.listener = listener  # which listener it came in by: it is told that listener's addresses
         self.address = address
         self.principal = principal
+        self.is_own = is_own  # of a client inside the process, which needs no login
+        self.login: Login | None = None  # on a SASL listener
+        self.frame_bytes_max = 2**31 - 1  # less before the login; the process has its own limit, too
         self.client_software = ("unknown", "unknown")  # as ApiVersions v3 told
         self.fast_path: FastPath | None = None  # the first one: at most one of each kind
         self.held_bytes = 0  # of its batches that wait in front of their logs

@@ -1,4 +1,4 @@
-"""Security of a listener: what its settings say about TLS.
+"""Security of a listener: what its settings say about TLS and SASL.
 
 A key may be set for one listener alone, with the prefix `listener.name.<name>.` and the name in lower case;
 otherwise the key without a prefix counts, then its default. Files are not read here.
@@ -10,9 +10,13 @@ from typing import Any
 
 from headrace.machines.configs.topic import broker_value
 from headrace.machines.configs.values import InvalidConfig
+from headrace.machines.security.jaas import InvalidJaas, parse_jaas
+from headrace.machines.security.plain import passwords_from_options
 from headrace.machines.security.principal_mapping import DEFAULT_RULES, InvalidRules, PrincipalMapping
+from headrace.machines.security.scram import MECHANISMS as SCRAM_MECHANISMS
 
-TLS_PROTOCOLS = frozenset(("SSL", "SASL_SSL"))
+PLAIN = "PLAIN"
+MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 
 
@@ -23,14 +27,18 @@ class ListenerTexts:
         self._texts = texts
         self._prefix = f"listener.name.{listener.lower()}."
 
-    def name(self, key: str) -> str:
+    def name(self, key: str, mechanism: str = "") -> str:
         """The name by which the key is set; the key itself if it is not."""
+        if mechanism:
+            own = f"{self._prefix}{mechanism.lower()}.{key}"
+            if own in self._texts:
+                return own
         own = self._prefix + key
         return own if own in self._texts else key
 
-    def value(self, key: str) -> Any:
-        """The typed value; InvalidConfig names the setting."""
-        name = self.name(key)
+    def value(self, key: str, mechanism: str = "") -> Any:
+        """The typed value; InvalidConfig names the setting. Of a mechanism it may be another one."""
+        name = self.name(key, mechanism)
         try:
             return broker_value(key, ({key: self._texts[name]},) if name in self._texts else ())
         except InvalidConfig as error:
@@ -118,3 +126,57 @@ def _mapping(given: ListenerTexts) -> PrincipalMapping:
         return PrincipalMapping(given.text("ssl.principal.mapping.rules") or DEFAULT_RULES)
     except InvalidRules as error:
         raise InvalidConfig(str(error).replace("ssl.principal.mapping.rules", name)) from error
+
+
+@dataclass(slots=True, frozen=True)
+class SaslSettings:
+    mechanisms: tuple[str, ...]
+    frame_bytes_max: int  # before the login
+    # users of PLAIN with their passwords; empty: passwords are checked by the users' SCRAM credentials
+    passwords: Mapping[str, str] = field(repr=False)
+    session_ms: Mapping[str, int]  # by mechanism; 0: sessions do not end
+    refusal_delay_ms: int  # before a refused client is told so
+
+
+def sasl_settings(texts: Mapping[str, str], listener: str, *, is_open: bool) -> SaslSettings:
+    """`is_open`: what it receives is not encrypted, and may come from another machine. InvalidConfig names
+    what is wrong.
+    """
+    given = ListenerTexts(texts, listener)
+    name = given.name("sasl.enabled.mechanisms")
+    mechanisms = tuple(given.value("sasl.enabled.mechanisms"))
+    choice = ", ".join(MECHANISMS)
+    for mechanism in mechanisms:
+        if mechanism not in MECHANISMS:
+            raise InvalidConfig(
+                f"{name}={','.join(mechanisms)}: {mechanism} is not served; listener {listener} can have "
+                f"{choice}"
+            )
+    if not mechanisms:
+        raise InvalidConfig(f"{name} is empty; listener {listener} can have {choice}")
+    if PLAIN in mechanisms and is_open:
+        raise InvalidConfig(
+            f"{name}: PLAIN sends passwords as they are, and listener {listener} has no TLS: use SASL_SSL, "
+            "SCRAM-SHA-512, or an address of this machine alone, such as 127.0.0.1"
+        )
+    return SaslSettings(
+        mechanisms,
+        given.value("sasl.server.max.receive.size"),
+        _passwords(given) if PLAIN in mechanisms else {},
+        {mechanism: max(0, given.value("connections.max.reauth.ms", mechanism)) for mechanism in mechanisms},
+        given.value("connection.failed.authentication.delay.ms"),
+    )
+
+
+def _passwords(given: ListenerTexts) -> dict[str, str]:
+    name = given.name("sasl.jaas.config", PLAIN)
+    if ".plain." not in name:
+        return {}  # without a mechanism it is for clients, as in Kafka
+    text = given.value("sasl.jaas.config", PLAIN)
+    try:
+        module = parse_jaas(text)
+    except InvalidJaas as error:
+        raise InvalidConfig(f"{name} cannot be read: {error}") from error
+    if module.name != "PlainLoginModule":
+        raise InvalidConfig(f"{name} has a {module.name}: must be a PlainLoginModule")
+    return passwords_from_options(module.options)

@@ -42,6 +42,8 @@ class Metrics:
         "cleanings",
         "connections",
         "flushes",
+        "logins",
+        "logins_refused",
         "produced_batches",
         "produced_bytes",
         "strays",
@@ -55,6 +57,8 @@ class Metrics:
         self.ask_held: Callable[[], int] = _none
         self.ask_damages: Callable[[], int] = _none
         self.flushes = 0
+        self.logins = 0
+        self.logins_refused = 0
         self.cleanings = 0  # passes of compaction
         self.strays = 0  # partition directories that the metadata does not know
         self.cleaned_bytes = 0  # that they read

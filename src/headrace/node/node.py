@@ -35,6 +35,7 @@ from headrace.storage.disk import Disk
 
 if TYPE_CHECKING:
     from headrace.node.cluster_metrics import ClusterMetrics
+    from headrace.node.logins import Logins
 
 # How often a process without a broker writes how far its metadata log is flushed.
 CHECKPOINT_INTERVAL_MS = 5_000
@@ -83,6 +84,7 @@ class Node:
                 self.metrics,
                 now,
             )
+        self.logins = self._make_logins(rng, ports)
         self._serve_apis()
         self._start(now)
 
@@ -102,6 +104,8 @@ class Node:
 
     def _serve_apis(self) -> None:
         self.routes.serve(ApiKey.API_VERSIONS, BOTH, self._api_versions)
+        self.routes.serve(ApiKey.SASL_HANDSHAKE, BOTH, self._sasl_handshake)
+        self.routes.serve(ApiKey.SASL_AUTHENTICATE, BOTH, self._sasl_authenticate)
         self.controller.serve(self.routes, BOTH if self._is_controller else BROKER)
         self.metrics.ask_parked = lambda: self.waiting.parked
         self.metrics.ask_damages = lambda: self.reports.damages
@@ -132,6 +136,24 @@ class Node:
         from headrace.node.handlers.api_versions import ApiVersions
 
         return ApiVersions(self.routes, self.controller.metadata).handle
+
+    def _sasl_handshake(self) -> Handle:
+        from headrace.node.handlers.sasl_handshake import SaslHandshake
+
+        return SaslHandshake().handle
+
+    def _sasl_authenticate(self) -> Handle:
+        from headrace.node.handlers.sasl_authenticate import SaslAuthenticate
+
+        return SaslAuthenticate().handle
+
+    def _make_logins(self, rng: Randomness, ports: Ports) -> "Logins | None":
+        """None if no listener asks for a login."""
+        if not any(listener.uses_sasl for listener in self.settings.served_listeners):
+            return None
+        from headrace.node.logins import Logins
+
+        return Logins(self.settings, self.directories.cluster_id, rng, ports, self.metrics)
 
     def _start(self, now: Now) -> None:
         metadata = self.controller.metadata
@@ -193,6 +215,8 @@ class Node:
 
     def connected(self, now: Now, connection: Connection) -> None:
         self.metrics.connections += 1
+        if self.logins is not None and not connection.is_own:
+            self.logins.meet(connection)
 
     def disconnected(self, now: Now, connection: Connection) -> None:
         """Its parked requests go with it; appended records stay. Cycles are cut: the garbage collector runs
@@ -201,6 +225,8 @@ class Node:
         self.metrics.connections -= 1
         connection.is_closed = True
         connection.fast_path = None
+        if connection.login is not None:
+            connection.login.forget()
         self.waiting.forget(connection)
         if connection.peer is not None:
             self.controller.disconnected(now, connection.peer)

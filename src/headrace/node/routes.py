@@ -19,7 +19,7 @@ from headrace.protocol.compiler import Codec
 
 # The APIs that are served, by a role and listener of theirs: a key is listed only when it works. Lowest and
 # highest version; minima are Kafka 4.3's own, but Produce is advertised from 0 for old librdkafka, though
-# only 3 and up is served (KAFKA-18659).
+# only 3 and up is served (KAFKA-18659). So is SaslHandshake: in version 0 logins would have no frames.
 SERVED: dict[int, tuple[int, int]] = {
     0: (0, 13),  # produce
     1: (4, 18),  # fetch
@@ -34,6 +34,7 @@ SERVED: dict[int, tuple[int, int]] = {
     14: (0, 5),  # sync_group
     15: (0, 6),  # describe_groups
     16: (0, 5),  # list_groups
+    17: (0, 1),  # sasl_handshake
     18: (0, 4),  # api_versions
     19: (2, 7),  # create_topics
     20: (1, 6),  # delete_topics
@@ -52,6 +53,7 @@ SERVED: dict[int, tuple[int, int]] = {
     33: (0, 2),  # alter_configs
     34: (1, 2),  # alter_replica_log_dirs
     35: (1, 5),  # describe_log_dirs
+    36: (0, 2),  # sasl_authenticate
     37: (0, 3),  # create_partitions
     42: (0, 2),  # delete_groups
     43: (0, 2),  # elect_leaders

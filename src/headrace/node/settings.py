@@ -13,6 +13,7 @@ from headrace.base.numbers import INT32_MAX, whole_number
 from headrace.machines.configs.definition import broker_config_keys
 from headrace.machines.configs.topic import broker_value
 from headrace.machines.configs.unserved import (
+    LOOPBACK_HOSTS,
     check_bootstrap_servers,
     check_promises,
 )
@@ -50,6 +51,15 @@ class Listener(NamedTuple):
     @property
     def uses_tls(self) -> bool:
         return self.security_protocol.endswith("SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.security_protocol.startswith("SASL")
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs on this machine can reach it."""
+        return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
 
 
 class QuorumVoter(NamedTuple):
@@ -432,18 +442,13 @@ def _check_served(settings: Settings, own_names: frozenset[str]) -> None:
 
 
 def _check_security(settings: Settings) -> None:
-    """Listeners with TLS have what they need, and nodes do not use them to reach each other."""
+    """Listeners with TLS or SASL have what they need, and nodes do not use them to reach each other."""
     secure = [one for one in settings.listeners if one.security_protocol != "PLAINTEXT"]
     if not secure:
         return
-    from headrace.node.listener_security import tls_settings
+    from headrace.node.listener_security import sasl_settings, tls_settings
 
     for listener in secure:
-        if listener.security_protocol != "SSL":
-            raise InvalidConfig(
-                f"listeners: listener {listener.name} on port {listener.port}: {listener.security_protocol} "
-                "is not served yet. Remove this listener, or use PLAINTEXT on a network that you trust."
-            )
         if settings.quorum_voters and listener.name in (
             *settings.controller_listener_names,
             settings.inter_broker_listener_name,
@@ -455,6 +460,9 @@ def _check_security(settings: Settings) -> None:
             )
         if listener.uses_tls:
             tls_settings(settings.texts, listener.name)
+        if listener.uses_sasl:
+            is_open = not listener.uses_tls and not listener.is_loopback
+            sasl_settings(settings.texts, listener.name, is_open=is_open)
 
 
 def _strings(value: Any) -> list[str]:

@@ -284,6 +284,13 @@ class Channel(asyncio.BufferedProtocol):
         """Copies view[start:end] to a buffer of our own, large enough for the frame that begins there."""
         left = end - start
         size = 4 + _size_at(view, start)[0] if left >= 4 else 4
+        if size - 4 > self.connection.frame_bytes_max:
+            self._connections.frames_refused += 1
+            self.close(
+                f"frame of {size - 4} bytes before the login exceeds "
+                f"sasl.server.max.receive.size={self.connection.frame_bytes_max}"
+            )
+            return
         needed = min(size, max(TRUSTED_BYTES, GROWTH * left))
         needed = max(needed, left + 1)  # whoever is read from has room to read into
         buffer = self._buffer

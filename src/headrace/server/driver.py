@@ -34,7 +34,13 @@ SLOW_CALL_S = 0.05
 
 # What a client can make the node report as often as it asks.
 REPEATABLE = frozenset(
-    ("batch_validation_failed", "coordinator_append_failed", "disk_full", "internal_topic_refused")
+    (
+        "batch_validation_failed",
+        "coordinator_append_failed",
+        "disk_full",
+        "internal_topic_refused",
+        "login_refused",
+    )
 )
 
 HALTED = 70  # the exit code of a node that could not keep its promises (EX_SOFTWARE)

@@ -36,7 +36,11 @@ class LoopbackClient:
         self._asked = 0  # the correlation id of the request that is waited for
         self._answer: asyncio.Future[bytes] | None = None
         self.connection = Connection(
-            driver.next_connection_id(), listener=listener, address="127.0.0.1", principal=NODE_ITSELF
+            driver.next_connection_id(),
+            listener=listener,
+            address="127.0.0.1",
+            principal=NODE_ITSELF,
+            is_own=True,
         )
         driver.loopback_clients[self.connection.id] = self
         driver.connected(driver.connections.clock.now(), self.connection)

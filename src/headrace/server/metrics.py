@@ -258,6 +258,8 @@ def _node(text: Text, metrics: Metrics) -> None:
     one(
         "headrace_flushes_total", "counter", "Flush jobs (group commits) of log directories.", metrics.flushes
     )
+    one("headrace_logins_total", "counter", "Logins on SASL listeners.", metrics.logins)
+    one("headrace_logins_refused_total", "counter", "Logins that were refused.", metrics.logins_refused)
     one("headrace_cleanings_total", "counter", "Passes of compaction.", metrics.cleanings)
     one(
         "headrace_stray_partitions",

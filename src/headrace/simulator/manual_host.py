@@ -96,9 +96,10 @@ class ManualHost:
 
     # --- connections and requests ------------------------------------------------------------------------
 
-    def connect(self) -> Connection:
+    def connect(self, listener: str | None = None) -> Connection:
+        """By the first listener, or the one with that name."""
         self._connections += 1
-        listener = self._settings.listeners[0].name
+        listener = listener or self._settings.listeners[0].name
         connection = Connection(self._connections, listener=listener, address="127.0.0.1")
         self.node.connected(self.clock.now(), connection)
         self.answers[connection.id] = deque()

@@ -31,6 +31,7 @@ def test_every_job_is_of_its_kind() -> None:
         "FlushJob": "IO",
         "LookJob": "PROMPT",
         "NextSegmentJob": "IO",
+        "PasswordCheck": "IO",
         "ReadJob": "IO",
         "RecompressJob": "CPU",
         "ReleaseJob": "IO",

@@ -2,25 +2,19 @@
 
 It finds files that cannot be read, a mechanism that is not supported, a user without a password. Users and
 passwords may also be given as `sasl.jaas.config`, in the format of Java's clients, so that their files can be
-shared:
-
-    org.apache.kafka.common.security.plain.PlainLoginModule required username="alice" password="secret";
-
-That is one login module, a control flag, options as key=value, and a semicolon. Values are in quotes, with
-Java's escapes, or bare.
+shared (`machines/security/jaas.py`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from headrace.client.errors import InvalidInput
 from headrace.client.security.oauthbearer import OAuthBearer, TokenProvider, check_extensions
 from headrace.client.security.sasl import Mechanism, Plain, Scram
 from headrace.client.settings.configuration import Configuration, InvalidSetting
+from headrace.machines.security.jaas import InvalidJaas, LoginModule, parse_jaas
 from headrace.machines.security.scram import MECHANISMS as SCRAM_MECHANISMS
 
 if TYPE_CHECKING:
@@ -90,8 +84,8 @@ def _login_module(configuration: Configuration, mechanism: str) -> LoginModule:
         return LoginModule("", {})
     try:
         module = parse_jaas(text)
-    except InvalidInput as error:
-        raise InvalidSetting(str(error)) from error
+    except InvalidJaas as error:
+        raise InvalidSetting(f"sasl.jaas.config cannot be read: {error}") from error
     mechanisms = _MODULES.get(module.name)
     if mechanisms is None:
         raise InvalidSetting(f"sasl.jaas.config: {module.name} is not supported; use {', '.join(_MODULES)}")
@@ -141,72 +135,3 @@ def _provider(configuration: Configuration, module: LoginModule) -> TokenProvide
 
     scope = configuration.optional_text("sasl.oauthbearer.scope") or module.options.get("scope")
     return ClientCredentials(url, client_id, secret, scope)
-
-
-# --- sasl.jaas.config -------------------------------------------------------------------------------------
-
-
-_TOKENS = re.compile(
-    r"""\s+ | //[^\n]* | /\*.*?\*/
-    | (?P<quoted> "(?:[^"\\\n]|\\.)*" | '(?:[^'\\\n]|\\.)*' )
-    | (?P<word> [\w.$\-]+ )
-    | (?P<sign> [=;] )
-    | (?P<wrong> . )""",
-    re.VERBOSE | re.DOTALL,
-)
-_ESCAPES = re.compile(r"\\([0-3]?[0-7]{1,2}|.)", re.DOTALL)
-_CONTROLS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
-_FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
-
-
-class LoginModule(NamedTuple):
-    name: str  # of the class, without its package
-    options: dict[str, str]
-
-
-def parse_jaas(text: str) -> LoginModule:
-    """The only login module in `text`; InvalidInput says what is wrong with it, without its secrets."""
-    tokens = list(_tokens(text))
-    if len(tokens) < 3 or tokens[1].text.lower() not in _FLAGS:
-        raise _unreadable("it must begin with a login module's class and `required`")
-    if not tokens[-1].is_sign(";"):
-        raise _unreadable("it must end with a semicolon")
-    given = tokens[2:-1]
-    if any(token.is_sign(";") for token in given):
-        raise _unreadable("it must have exactly one login module")
-    keys, signs, values = given[::3], given[1::3], given[2::3]
-    is_paired = len(given) % 3 == 0 and all(sign.is_sign("=") for sign in signs)
-    if not is_paired or any(token.kind == "sign" for token in keys + values) or not all(k.text for k in keys):
-        raise _unreadable('options must have the form key="value"')
-    options = {key.text: value.text for key, value in zip(keys, values, strict=True)}
-    return LoginModule(tokens[0].text.rpartition(".")[2], options)
-
-
-class _Token(NamedTuple):
-    kind: str
-    text: str
-
-    def is_sign(self, sign: str) -> bool:
-        return self == ("sign", sign)
-
-
-def _tokens(text: str) -> Iterator[_Token]:
-    for match in _TOKENS.finditer(text):
-        match match.lastgroup:
-            case "quoted":
-                yield _Token("value", _ESCAPES.sub(_unescaped, match[0][1:-1]))
-            case "word":
-                yield _Token("value", match[0])
-            case "sign":
-                yield _Token("sign", match[0])
-            case "wrong":
-                raise _unreadable(f"there is a {match[0]!r} outside of quotes at character {match.start()}")
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
-    return chr(int(code, 8)) if code[0] in "01234567" else _CONTROLS.get(code, code)
-
-
-def _unreadable(why: str) -> InvalidInput:
-    return InvalidInput(f"sasl.jaas.config cannot be read: {why}")

@@ -25,8 +25,12 @@ compression.type string producer {uncompressed,zstd,lz4,snappy,gzip,producer} hi
     Codec of stored batches; `producer` keeps the producer's codec.
 compression.zstd.level int 3 -131072..22 medium cluster
     Compression level when the broker itself compresses with zstd.
+connection.failed.authentication.delay.ms int 100 0.. low ro
+    How long the broker waits before it tells a client that its login is refused, and closes the connection.
 connections.max.idle.ms long 600000 * medium ro
     How long a connection may be idle before the broker closes it.
+connections.max.reauth.ms long 0 * medium ro
+    How long a login counts. A client that has not logged in again by then is disconnected at its next request. 0: without end.
 controlled.shutdown.enable boolean true * medium ro
     A broker that stops moves its leaders to other brokers first.
 controller.listener.names list required * high ro
@@ -189,6 +193,12 @@ replica.lag.time.max.ms long 30000 * high ro
     How long a follower may be behind the leader before it leaves the in-sync replicas.
 replica.socket.timeout.ms int 30000 * high ro
     How long a follower waits for the answer to a fetch.
+sasl.enabled.mechanisms list GSSAPI * medium ro
+    Mechanisms of SASL listeners: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. The default, Kafka's own, is not supported, so a SASL listener needs this setting.
+sasl.jaas.config password null * medium ro
+    Users of PLAIN with their passwords, as listener.name.<name>.plain.sasl.jaas.config. Without any, passwords are checked by the users' SCRAM credentials.
+sasl.server.max.receive.size int 524288 * medium ro
+    Size of the largest request before the login.
 socket.listen.backlog.size int 50 1.. medium ro
     Number of connections that the kernel queues until the broker accepts them.
 socket.receive.buffer.bytes int 102400 * high ro

@@ -19,8 +19,6 @@ client.quota.callback.class class null * low ro
     Refused: Headrace loads no Java classes.
 config.providers list "" * low cluster
     Refused unless it is empty: values such as ${file:…} are not resolved yet.
-connection.failed.authentication.delay.ms int 100 0.. low ro
-connections.max.reauth.ms long 0 * medium ro
 controller.performance.always.log.threshold.ms long 2000 0.. medium internal
 controller.performance.sample.period.ms long 60000 100.. medium internal
 controller.quorum.append.linger.ms int 25 0.. medium ro
@@ -142,8 +140,6 @@ replication.quota.window.num int 11 1.. low ro
 replication.quota.window.size.seconds int 1 1.. low ro
 request.timeout.ms int 30000 * high ro
 sasl.client.callback.handler.class class null * medium ro
-sasl.enabled.mechanisms list GSSAPI * medium broker
-sasl.jaas.config password null * medium broker
 sasl.kerberos.kinit.cmd string /usr/bin/kinit * medium broker
 sasl.kerberos.min.time.before.relogin long 60000 * medium broker
 sasl.kerberos.principal.to.local.rules list DEFAULT * medium broker
@@ -189,7 +185,6 @@ sasl.oauthbearer.scope.claim.name string scope * low ro
 sasl.oauthbearer.sub.claim.name string sub * low ro
 sasl.oauthbearer.token.endpoint.url string null * medium ro
 sasl.server.callback.handler.class class null * medium ro
-sasl.server.max.receive.size int 524288 * medium ro
 security.inter.broker.protocol string PLAINTEXT {PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL} medium ro
     Any value except PLAINTEXT is refused: there is no TLS yet.
 security.providers string null * low ro

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.machines.configs.values import InvalidConfig
-from headrace.node.listener_security import tls_settings
+from headrace.node.listener_security import sasl_settings, tls_settings
 from headrace.node.settings import Listener, Settings
 
 LEAST = {"node.id": "3"}
@@ -130,7 +130,6 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         ("client.quota.callback.class", "com.example.Quotas", "loads no Java classes"),
         ("config.providers", "file", "does not resolve"),
         ("listeners", "SSL://:9093", "SSL needs a certificate"),
-        ("listeners", "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093", "SASL_PLAINTEXT is not served yet"),
         ("process.roles", "broker", "needs controller.quorum.voters"),
         ("process.roles", "controller", "controller.listener.names"),
         ("controller.quorum.voters", "4@localhost:9093,5@other:9093", "does not name this node, 3"),
@@ -260,15 +259,58 @@ class TestTls:
         assert "hidden" not in repr(tls_settings(settings.texts, "SSL"))
 
 
-def test_a_listener_that_encrypts_by_the_map_is_refused() -> None:
-    texts = {
-        "listeners": "INSIDE://:9092,OUTSIDE://:9094",
-        "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SASL_SSL",
-    }
-    with pytest.raises(InvalidConfig, match=r"^listeners: listener OUTSIDE.*SASL_SSL is not served yet"):
-        Settings.parse(LEAST | texts)
-    plain = texts | {"listeners": "INSIDE://:9092"}
-    assert [one.name for one in Settings.parse(LEAST | plain).client_listeners] == ["INSIDE"]
+SASL = {"listeners": "SASL_PLAINTEXT://127.0.0.1:9092", "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512"}
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+
+
+class TestSasl:
+    def test_what_a_listener_sets_for_itself_counts(self) -> None:
+        texts = SASL | {
+            "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{MODULE} username="x" user_alice="a,=";',
+            "listener.name.sasl_plaintext.connections.max.reauth.ms": "2000",
+            "listener.name.sasl_plaintext.plain.connections.max.reauth.ms": "1000",
+            "connections.max.reauth.ms": "3000",
+            "sasl.jaas.config": "for clients",
+        }
+        settings = Settings.parse(LEAST | texts)
+        assert [one.uses_sasl for one in settings.listeners] == [True]
+        sasl = sasl_settings(settings.texts, "SASL_PLAINTEXT", is_open=False)
+        assert sasl.mechanisms == ("PLAIN", "SCRAM-SHA-512")
+        assert (sasl.passwords, sasl.refusal_delay_ms, sasl.frame_bytes_max) == (
+            {"alice": "a,="},
+            100,
+            524_288,
+        )
+        assert sasl.session_ms == {"PLAIN": 1_000, "SCRAM-SHA-512": 2_000}
+        assert "a,=" not in repr(sasl)
+
+    @pytest.mark.parametrize(
+        ("texts", "says"),
+        [
+            ({"sasl.enabled.mechanisms": "PLAIN,GSSAPI"}, "GSSAPI is not served"),
+            ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "OAUTHBEARER is not served"),
+            ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms is empty"),
+            ({"listeners": "SASL_PLAINTEXT://:9092"}, "PLAIN sends passwords as they are"),
+            ({"listeners": "SASL_PLAINTEXT://10.0.0.1:9092"}, "PLAIN sends passwords as they are"),
+            ({"listeners": "SASL_SSL://:9092"}, "SASL_SSL needs a certificate"),
+            (
+                {"listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{MODULE} user_alice="hidden"'},
+                "listener.name.sasl_plaintext.plain.sasl.jaas.config cannot be read: it must end",
+            ),
+            ({"listener.name.sasl_plaintext.plain.sasl.jaas.config": "X required;"}, "has a X: must be a"),
+        ],
+    )
+    def test_refused(self, texts: dict[str, str], says: str) -> None:
+        with pytest.raises(InvalidConfig) as raised:
+            Settings.parse(LEAST | SASL | texts)
+        assert says in str(raised.value)
+        assert "hidden" not in str(raised.value)
+
+    def test_plain_on_every_address_is_for_tls(self) -> None:
+        encrypted = {"listeners": "SASL_SSL://:9092", "ssl.keystore.location": "server.pem"}
+        assert Settings.parse(LEAST | SASL | encrypted).listeners[0].uses_tls
+        challenged = {"listeners": "SASL_PLAINTEXT://:9092", "sasl.enabled.mechanisms": "SCRAM-SHA-512"}
+        assert Settings.parse(LEAST | challenged).listeners[0].uses_sasl
 
 
 @pytest.mark.parametrize(
