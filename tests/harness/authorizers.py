@@ -24,6 +24,13 @@ class ByName:
         )
 
 
+class Anybody(ByName):
+    """Allows everything."""
+
+    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str, /) -> bool:
+        return True
+
+
 class Nobody(ByName):
     """Allows nothing, and remembers what was asked."""
 

@@ -87,7 +87,7 @@ class Cluster:
         ]
 
 
-MECHANISMS_OF_ALICE = [
+MECHANISMS_OF_ALICE: list[Mechanism] = [
     Plain("alice", PASSWORD),
     Scram("SCRAM-SHA-256", "alice", PASSWORD),
     Scram("SCRAM-SHA-512", "alice", PASSWORD),

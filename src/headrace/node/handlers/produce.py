@@ -140,7 +140,7 @@ class Produce:
             _is_transactional(data.records) for topic in body.topic_data for data in topic.partition_data
         ):
             return None
-        if self._permits.may_write(request, body.transactional_id):
+        if self._permits.may_write(body.transactional_id, request):
             return None
         return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 

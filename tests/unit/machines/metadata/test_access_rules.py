@@ -6,7 +6,7 @@ import pytest
 
 from headrace.machines.metadata.controller import access_rules
 from headrace.machines.metadata.controller.access_rules import find_rules
-from headrace.machines.metadata.controller.decision import Refusal
+from headrace.machines.metadata.controller.decision import RECORDS_MAX, Refusal
 from headrace.machines.security.acl_rules import (
     AclFilter,
     AclRule,
@@ -90,7 +90,7 @@ def test_a_filter_of_unknown_parts_deletes_nothing() -> None:
 
 
 def test_a_request_has_at_most_as_many_records_as_kafka_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert access_rules.RECORDS_MAX == 10_000
+    assert RECORDS_MAX == 10_000
     monkeypatch.setattr(access_rules, "RECORDS_MAX", 3)
     cluster = Cluster()
     rules = [rule(f"t{number}") for number in range(4)]

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.authorizers import Nobody
+from harness.authorizers import Anybody, Nobody
 from harness.golden_answers import golden
 from headrace.node.authorization import Operation, Resource
-from headrace.node.connection import Connection
 from headrace.node.not_controller import is_from_no_controller, refused
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
@@ -18,11 +17,6 @@ from headrace.protocol.messages.describe_acls import DescribeAclsRequest
 from headrace.simulator.manual_host import ManualHost
 
 ANY, TOPIC, CLUSTER, LITERAL, PREFIXED, READ, ALLOW = 1, 2, 4, 3, 4, 3, 3
-
-
-class Anybody:
-    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str) -> bool:
-        return True
 
 
 def guarded(host: ManualHost | None = None) -> ManualHost:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from harness.authorizers import ByName
+from harness.authorizers import Anybody, ByName
 from harness.controllers import Controllers
 from harness.follower_parts import SETTINGS
 from harness.remote_broker import CONTROLLER_ALONE, RemoteBroker
@@ -46,11 +46,6 @@ class LedElsewhere(MetadataLog):
     @property
     def leader_id(self) -> int:
         return 7
-
-
-class Anybody:
-    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str) -> bool:
-        return True
 
 
 class Pair:
