@@ -96,6 +96,7 @@ class Node:
         from headrace.node.standard_authorizer import StandardAuthorizer
 
         authorizer = StandardAuthorizer(self.access, settings)
+        authorizer.load(metadata.image.security.rules)
         metadata.followers.append(authorizer)
         if metadata.is_caught_up:
             authorizer.caught_up(now)

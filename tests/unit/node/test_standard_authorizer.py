@@ -6,10 +6,18 @@ import pytest
 
 from harness.node_groups import commit, find
 from harness.rules import Rules
-from headrace.machines.security.acl_rules import CLUSTER_NAME, Operation, PatternType, ResourceType
-from headrace.node.connection import ANONYMOUS, NODE_ITSELF
+from headrace.machines.security.acl_rules import (
+    CLUSTER_NAME,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from headrace.node.connection import ANONYMOUS, NODE_ITSELF, Connection
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
 from headrace.protocol.messages.describe_groups import DescribeGroupsRequest
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -85,6 +93,69 @@ class TestRules:
         host = ManualHost()
         Rules(host).allow(Operation.CREATE, CLUSTER, CLUSTER_NAME, "User:ada", host=rule)
         assert creates(host, "t", "User:ada", address) == (0 if is_allowed else REFUSED)
+
+
+class TestRulesOfTheCluster:
+    """Rules that are created and deleted with Kafka's requests."""
+
+    RULE = AclCreation(
+        resource_type=TOPIC,
+        resource_name="t",
+        resource_pattern_type=PatternType.LITERAL,
+        principal="User:ada",
+        host="*",
+        operation=Operation.CREATE,
+        permission_type=Permission.ALLOW,
+    )
+
+    @staticmethod
+    def admin(host: ManualHost) -> Connection:
+        connection = host.connect()
+        connection.principal = "User:admin"
+        return connection
+
+    def create(self, host: ManualHost) -> None:
+        request = CreateAclsRequest(creations=[self.RULE])
+        (created,) = host.ask(request, 3, self.admin(host)).results
+        assert created.error_code == 0
+
+    def delete(self, host: ManualHost) -> None:
+        which = DeleteAclsFilter(
+            resource_type_filter=TOPIC,
+            resource_name_filter=None,
+            pattern_type_filter=PatternType.ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=Operation.ANY,
+            permission_type=Permission.ANY,
+        )
+        (deleted,) = host.ask(DeleteAclsRequest(filters=[which]), 3, self.admin(host)).filter_results
+        assert (deleted.error_code, len(deleted.matching_acls)) == (0, 1)
+
+    def test_they_count_as_soon_as_the_answer_is_there(self) -> None:
+        host = ManualHost(GUARDED)
+        assert creates(host, "t", "User:ada") == REFUSED
+        self.create(host)
+        assert creates(host, "t", "User:ada") == 0
+        assert creates(host, "u", "User:ada") == REFUSED
+        self.delete(host)
+        assert creates(host, "t", "User:ada") == REFUSED
+
+    def test_they_are_there_after_a_restart(self) -> None:
+        host = ManualHost(GUARDED)
+        self.create(host)
+        host.restart()
+        assert creates(host, "t", "User:ada") == 0
+        self.delete(host)
+        host.restart()
+        assert creates(host, "t", "User:ada") == REFUSED
+
+    def test_only_who_may_alter_the_cluster_changes_them(self) -> None:
+        host = ManualHost(GUARDED)
+        connection = host.connect()
+        (refused,) = host.ask(CreateAclsRequest(creations=[self.RULE]), 3, connection).results
+        assert refused.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        assert creates(host, "t", "User:ada") == REFUSED
 
 
 class TestAuthorizedOperations:
