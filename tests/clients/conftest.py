@@ -26,6 +26,21 @@ def broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
     running.stop()
 
 
+# Whoever does not log in may do everything, and all others what rules allow them.
+GUARD = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+
+
+@pytest.fixture(scope="module")
+def guarded(new_broker: Callable[..., Broker]) -> Iterator[str]:
+    """The address of a broker with an authorizer."""
+    running = new_broker(GUARD).start()
+    yield running.bootstrap
+    running.stop()
+
+
 @pytest.fixture(scope="session")
 def bootstrap(broker: Broker) -> str:
     return broker.bootstrap

@@ -21,21 +21,21 @@ from confluent_kafka.admin import (
 
 from harness.wait import WAIT_S, eventually
 
-RULE = AclBinding(
-    ResourceType.TOPIC,
-    "orders",
-    ResourcePatternType.LITERAL,
-    "User:ada",
-    "*",
-    AclOperation.READ,
-    AclPermissionType.ALLOW,
-)
+
+def rule(name: str, pattern: ResourcePatternType) -> AclBinding:
+    return AclBinding(
+        ResourceType.TOPIC, name, pattern, "User:ada", "*", AclOperation.READ, AclPermissionType.ALLOW
+    )
+
+
+RULE = rule("orders", ResourcePatternType.LITERAL)
+ANYTHING: Any = None  # its types do not say that a filter need not name everything
 EVERYTHING = AclBindingFilter(
     ResourceType.ANY,
-    None,  # type: ignore[arg-type]
+    ANYTHING,
     ResourcePatternType.ANY,
-    None,  # type: ignore[arg-type]
-    None,  # type: ignore[arg-type]
+    ANYTHING,
+    ANYTHING,
     AclOperation.ANY,
     AclPermissionType.ANY,
 )
@@ -55,6 +55,35 @@ def test_access_rules_without_an_authorizer(admin: AdminClient) -> None:
     assert code_of(admin.create_acls([RULE])[RULE]) == disabled
     assert admin.describe_acls(EVERYTHING).result(WAIT_S) == []  # librdkafka does not tell this error
     assert code_of(admin.delete_acls([EVERYTHING])[EVERYTHING]) == disabled
+
+
+def test_access_rules(guarded: str) -> None:
+    admin = AdminClient({"bootstrap.servers": guarded, "log_level": 2})
+    prefixed = rule("pay", ResourcePatternType.PREFIXED)
+    nameless = rule("", ResourcePatternType.LITERAL)
+
+    def found(which: AclBindingFilter) -> list[AclBinding]:
+        return sorted(admin.describe_acls(which).result(WAIT_S), key=str)
+
+    created = admin.create_acls([RULE, prefixed, nameless])
+    assert [code_of(created[one]) for one in (RULE, prefixed)] == [0, 0]
+    assert code_of(created[nameless]) == KafkaError.INVALID_REQUEST
+    eventually(lambda: found(EVERYTHING), sorted([RULE, prefixed], key=str))
+    assert code_of(admin.create_acls([RULE])[RULE]) == 0, "it is there already"
+    matching = AclBindingFilter(
+        ResourceType.TOPIC,
+        "payments",
+        ResourcePatternType.MATCH,
+        ANYTHING,
+        ANYTHING,
+        AclOperation.ANY,
+        AclPermissionType.ANY,
+    )
+    assert found(matching) == [prefixed]
+    deleted = admin.delete_acls([matching, EVERYTHING])
+    assert deleted[matching].result(WAIT_S) == [prefixed]
+    assert sorted(deleted[EVERYTHING].result(WAIT_S), key=str) == sorted([RULE, prefixed], key=str)
+    eventually(lambda: found(EVERYTHING), [])
 
 
 SHA_512 = ScramMechanism.SCRAM_SHA_512

@@ -16,22 +16,7 @@ from headrace.client.admin.acls import Acl, AclFilter, AclOperation, AclPattern,
 from headrace.client.admin.users import QuotaEntity, ScramCredential
 from headrace.client.errors import KafkaError, UnsupportedByBroker
 
-GUARD = {
-    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",
-}
 RULE = Acl(AclResource.TOPIC, "orders", "User:ada", AclOperation.READ)
-
-
-@pytest.fixture(scope="module")
-def guarded(broker: Broker, new_broker: Callable[..., Broker]) -> Iterator[str]:
-    """The address of a broker with ACLs, if there is one of this kind."""
-    if broker.name != "kafka":
-        yield broker.bootstrap
-        return
-    running = new_broker(GUARD).start()
-    yield running.bootstrap
-    running.stop()
 
 
 @pytest.fixture(params=["threads", "aio"])
@@ -68,9 +53,7 @@ def test_acls_without_an_authorizer(admin_of_all: Any) -> None:
         assert refused.value.name == "SECURITY_DISABLED"
 
 
-def test_acls(ours: Any, broker: Broker) -> None:
-    if broker.name != "kafka":
-        return  # it has no authorizer yet
+def test_acls(ours: Any) -> None:
     prefix = RULE._replace(name="pay", pattern=AclPattern.PREFIXED, operation=AclOperation.WRITE)
     ours.create_acls([RULE, prefix])
     eventually(ours.describe_acls, sorted([RULE, prefix]))

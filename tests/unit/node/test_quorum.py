@@ -13,6 +13,10 @@ from headrace.machines.metadata.snapshot import image_hash
 from headrace.machines.metadata.versions import SUPPORTED_FEATURES
 from headrace.node.metadata_files import METADATA_DIRECTORY
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from headrace.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 from headrace.protocol.messages.describe_cluster import DescribeClusterRequest
 from headrace.protocol.messages.describe_quorum import (
@@ -104,6 +108,29 @@ def test_nothing_is_lost_when_the_leader_is_killed() -> None:
     second.start()
     cluster.run(1.0)
     assert topics_everywhere(cluster) == [["after", "before", "between"]] * 3
+    check_equal_images(cluster)
+
+
+def test_users_survive_their_controller_and_reach_a_node_that_was_away() -> None:
+    cluster = Controllers().start()
+    leader = cluster.elected()
+
+    def set_password(one: Controller, user: str) -> int:
+        credential = ScramCredentialUpsertion(
+            name=user, mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
+        )
+        request = AlterUserScramCredentialsRequest(upsertions=[credential])
+        (result,) = cluster.ask(one, request, 0).results
+        return int(result.error_code)
+
+    assert set_password(leader, "ada") == 0
+    leader.kill()
+    second = cluster.elected()
+    assert set_password(second, "bob") == 0
+    leader.start()
+    cluster.run(1.0)
+    known = [sorted(one.metadata.image.security.credentials) for one in cluster.nodes.values()]
+    assert known == [[("ada", 1), ("bob", 1)]] * 3
     check_equal_images(cluster)
 
 

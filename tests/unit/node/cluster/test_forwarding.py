@@ -19,6 +19,16 @@ from headrace.node.peers import Unanswered
 from headrace.protocol.api import response_codec
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import answer_frame
+from headrace.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    EntryData,
+    OpData,
+)
+from headrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialUpsertion,
+)
 from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from headrace.protocol.messages.create_topics import (
     CreatableTopic,
@@ -111,6 +121,21 @@ def test_access_rules_in_every_version(pair: Pair, version: int) -> None:
     which.principal_filter = which.host_filter = None
     (deleted,) = pair.ask(DeleteAclsRequest(filters=[which]), version).filter_results
     assert [one.principal for one in deleted.matching_acls] == ["User:ada"]
+
+
+def test_users_and_quotas(pair: Pair) -> None:
+    user = ScramCredentialUpsertion(
+        name="ada", mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
+    )
+    (altered,) = pair.ask(AlterUserScramCredentialsRequest(upsertions=[user]), 0).results
+    assert (altered.user, altered.error_code) == ("ada", 0)
+    entity = [EntityData(entity_type="user", entity_name="ada")]
+    quota = EntryData(entity=entity, ops=[OpData(key="producer_byte_rate", value=1024.0)])
+    (limited,) = pair.ask(AlterClientQuotasRequest(entries=[quota]), 1).entries
+    assert limited.error_code == 0
+    security = pair.controller.node.controller.metadata.image.security
+    assert list(security.credentials) == [("ada", 1)]
+    assert list(security.quotas.values()) == [{"producer_byte_rate": 1024.0}]
 
 
 def test_answers_leave_in_the_order_of_the_requests(pair: Pair) -> None:
