@@ -24,7 +24,7 @@ def places(topic: str, count: int) -> list[Place]:
 
 def produce(bootstrap: str, topic: str, partitions: int, per_partition: int, first: int = 0) -> list[bytes]:
     """Writes numbered values, `per_partition` of them to each partition, and returns them."""
-    sender = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    sender = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
     values = []
     for number in range(first, first + per_partition):
         for partition in range(partitions):

@@ -191,6 +191,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     made.close()
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # else it hides why an example fails
 @given(story=stories)
 @example(story=Story([request(ECHO, 1, b"one"), request(ECHO, 2, b"two")], list(range(40)), []))
 @example(story=Story([request(PARK, 1), request(ECHO, 2, b"two"), request(PARK, 3)], [12], [0, 1]))
