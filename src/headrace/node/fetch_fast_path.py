@@ -20,15 +20,22 @@ from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.connection import Connection, FastPath
 from headrace.node.effects import Parts
 from headrace.node.error_codes import FAULTS
-from headrace.node.fetch_sessions import FINAL_EPOCH, CachedPartition, FetchPlan, FetchSession, FetchSessions
-from headrace.node.handlers.fetch import CONSUMER, IDS_VERSION_MIN, Fetch, replica_id_of
+from headrace.node.fetch_frames import places_of
+from headrace.node.fetch_sessions import (
+    FINAL_EPOCH,
+    CachedPartition,
+    FetchPlan,
+    FetchSession,
+    FetchSessions,
+    replica_id_of,
+)
+from headrace.node.handlers.fetch import CONSUMER, IDS_VERSION_MIN, Fetch
 from headrace.node.partition import READ_COMMITTED, Partition
 from headrace.node.partitions import Partitions
 from headrace.node.produce_fast_path import LATER
 from headrace.node.routes import FETCH, Request, Route
 from headrace.node.settings import LiveSettings
 from headrace.node.waiting import Parked, Waiting
-from headrace.protocol.api import request_codec
 from headrace.protocol.framing import response_frame
 from headrace.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -52,8 +59,6 @@ _EPOCH = Struct(">i")
 _OFFSET = Struct(">q")
 _SIZES = Struct(">i")
 _OFFSETS = Struct(">qqq")  # high watermark, last stable offset, log start offset: side by side in the answer
-_EPOCH_SENTINEL = 0x6BD2_44FC
-_OFFSET_SENTINEL = 0x7AC1_55ED_0FF5_E701
 _SENTINEL = (0x7AC1_55ED_0FF5_E702, 0x7AC1_55ED_0FF5_E703, 0x7AC1_55ED_0FF5_E704)
 
 
@@ -477,7 +482,7 @@ class FetchFastPaths:
         partition = self._partition(topic, wanted.partition)
         if partition is None or (session is not None and (topic, wanted.partition) not in session.partitions):
             return
-        places = _places(body, version, frame)
+        places = places_of(body, version, frame)
         if places is None:
             return
         if path is None or not path.fits(version):
@@ -492,20 +497,3 @@ class FetchFastPaths:
         table = self._partitions
         known = table.of_id(topic) if isinstance(topic, bytes) else table.of_name(topic)
         return None if known is None else known.replicas.get(index)
-
-
-def _places(body: FetchRequest, version: int, frame: memoryview) -> tuple[int, int] | None:
-    """Where the session's epoch and the offset are in the frame; None: they cannot be located."""
-    wanted = body.topics[0].partitions[0]
-    said = body.session_epoch, wanted.fetch_offset
-    body.session_epoch, wanted.fetch_offset = _EPOCH_SENTINEL, _OFFSET_SENTINEL
-    encoded = request_codec(FETCH, version).encode(body)
-    body.session_epoch, wanted.fetch_offset = said
-    epoch, offset = _EPOCH.pack(_EPOCH_SENTINEL), _OFFSET.pack(_OFFSET_SENTINEL)
-    if encoded.count(epoch) != 1 or encoded.count(offset) != 1:
-        return None  # the topic, or the rack, is named like one of them
-    begins = len(frame) - len(encoded)
-    places = begins + encoded.index(epoch), begins + encoded.index(offset)
-    encoded = encoded.replace(epoch, _EPOCH.pack(said[0])).replace(offset, _OFFSET.pack(said[1]))
-    # the same can be said in other bytes, some left over at the end for example
-    return places if begins >= 0 and frame[begins:] == encoded else None

@@ -16,8 +16,10 @@ from typing import Any
 from headrace.base.limits import FETCH_SESSION_PARTITIONS_MAX
 from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
+from headrace.node.authorization import Access
 from headrace.node.waiting import Parked, Waitable, Waiter
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.fetch import FetchRequest
 
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
@@ -316,3 +318,25 @@ class FetchSessions:
         session = FetchSession(session_id, uses_ids, now.mono)
         self._by_id[session_id] = session
         return session
+
+
+def names_one(body: FetchRequest) -> bool:
+    """Whether it names one partition, and nothing else."""
+    return len(body.topics) == 1 and len(body.topics[0].partitions) == 1
+
+
+def replica_id_of(body: FetchRequest) -> int:
+    return body.replica_id if body.replica_state is None else body.replica_state.replica_id
+
+
+# How far a session can read is decided by the isolation level, the kind of reader, and the rules.
+Reader = tuple[int, int, object]
+
+
+def reader_of(body: FetchRequest, access: Access) -> Reader:
+    return body.isolation_level, replica_id_of(body), access.rights
+
+
+def shrink(body: FetchRequest) -> None:
+    """The plan holds what is needed of a fetch that waits; the rest are texts and lists of any length."""
+    body.topics, body.forgotten_topics_data, body.rack_id, body.cluster_id = [], [], "", None

@@ -24,6 +24,7 @@ from headrace.node.authorizer_settings import (
     authorizer_settings,
     check_nodes_are_let_in,
 )
+from headrace.node.quorum_voters import QuorumVoter, quorum_voters
 
 ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]/:]*)):([0-9]{1,5})")
 SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}  # Kafka's numbers
@@ -33,9 +34,6 @@ QUEUED_REQUEST_BYTES_DEFAULT = 512 * 1024 * 1024
 
 # The first words of key families that plug-ins and listeners bring along: they are not misspellings.
 OPEN_FAMILIES = ("listener.name.", "rsm.config.", "rlmm.config.", "config.providers.")
-
-
-_VOTER = re.compile(r"([0-9]{1,9})@([^@\s]+):([0-9]{1,5})")
 
 
 class Listener(NamedTuple):
@@ -60,14 +58,6 @@ class Listener(NamedTuple):
     def is_loopback(self) -> bool:
         """Whether only programs on this machine can reach it."""
         return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
-
-
-class QuorumVoter(NamedTuple):
-    """A controller that votes, and where its controller listener is."""
-
-    id: int
-    host: str
-    port: int
 
 
 class Settings:
@@ -341,7 +331,7 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
         raise InvalidConfig(f"{key} must name at least one listener that is not a controller listener")
     if "broker" not in values["process_roles"]:
         _check_controller_listeners(listeners, controllers)
-    values["quorum_voters"] = _quorum_voters(
+    values["quorum_voters"] = quorum_voters(
         values, _strings(broker_value("controller.quorum.voters", layers))
     )
     first = values["advertised_listeners"][0].name if values["advertised_listeners"] else ""
@@ -375,45 +365,6 @@ def _check_controller_listeners(listeners: tuple[Listener, ...], controllers: tu
             f"listeners: {', '.join(others)} is not in controller.listener.names. A process with "
             "process.roles=controller serves no clients: remove this listener, or add the broker role."
         )
-
-
-def _quorum_voters(values: Mapping[str, Any], texts: list[str]) -> tuple[QuorumVoter, ...]:
-    """The voters, if this node is not the only one."""
-    voters = []
-    for text in texts:
-        match = _VOTER.fullmatch(text)
-        if match is None or not 0 < int(match[3]) <= 65_535:
-            raise InvalidConfig(
-                f"Invalid value {text} for configuration controller.quorum.voters: expected id@host:port"
-            )
-        voters.append(QuorumVoter(int(match[1]), match[2].strip("[]"), int(match[3])))
-    ids = [voter.id for voter in voters]
-    if len(set(ids)) < len(ids):
-        raise InvalidConfig(f"controller.quorum.voters={','.join(texts)} names a node twice")
-    node_id, is_controller = values["node_id"], "controller" in values["process_roles"]
-    if is_controller and (not ids or ids == [node_id]):
-        return ()
-    if is_controller and node_id not in ids:
-        raise InvalidConfig(
-            f"controller.quorum.voters={','.join(texts)} does not name this node, {node_id}, which has the "
-            "controller role: add it on all nodes, or use process.roles=broker"
-        )
-    if is_controller and not values["advertised_controllers"]:
-        raise InvalidConfig(
-            "controller.quorum.voters names several nodes, and this one has no listener for the others: add "
-            "a listener to `listeners`, and its name to controller.listener.names"
-        )
-    if not is_controller and not ids:
-        raise InvalidConfig(
-            "process.roles=broker needs controller.quorum.voters=id@host:port: the controllers with which "
-            "this broker registers. For a single node, set process.roles=broker,controller."
-        )
-    if not is_controller and node_id in ids:
-        raise InvalidConfig(
-            f"controller.quorum.voters={','.join(texts)} names this node, {node_id}, whose process.roles has "
-            "no controller: add the controller role, or choose a node.id that no controller has"
-        )
-    return tuple(sorted(voters))
 
 
 def _log_directories(texts: Mapping[str, str], layers: tuple[Mapping[str, str], ...]) -> list[str]:

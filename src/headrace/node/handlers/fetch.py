@@ -21,6 +21,10 @@ from headrace.node.fetch_sessions import (
     FetchSession,
     FetchSessions,
     SessionRefused,
+    names_one,
+    reader_of,
+    replica_id_of,
+    shrink,
 )
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partition import READ_COMMITTED, Partition
@@ -103,7 +107,7 @@ class Fetch:
         request.is_usual = (
             len(plan.wanted) == 1
             and body.session_epoch != INITIAL_EPOCH
-            and _names_one(body)
+            and names_one(body)
             and not gathering.is_denied
         )
         if body.max_wait_ms <= 0 or gathering.is_enough or plan.is_empty or not self._waiting.has_room:
@@ -208,7 +212,7 @@ class Gathering:
                 self._gather_partition(now, topic, wanted, partition)
 
     def _may_read(self, topic: str | bytes, known: TopicReplicas | None) -> bool:
-        """An id that nobody has is no topic's. A replica needs another right, and needs it for all topics."""
+        """An unknown id names no topic to ask about. A replica needs another right, for all topics."""
         if self._replica_id >= 0:
             operation, resource, name = Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
         elif isinstance(topic, str) or known is not None:
@@ -427,28 +431,6 @@ class Tally:
         return must_look or self.is_enough
 
 
-def _names_one(body: FetchRequest) -> bool:
-    """Whether it names one partition, and nothing else."""
-    return len(body.topics) == 1 and len(body.topics[0].partitions) == 1
-
-
-def replica_id_of(body: FetchRequest) -> int:
-    return body.replica_id if body.replica_state is None else body.replica_state.replica_id
-
-
-# How far a session can read is decided by the isolation level, the kind of reader, and the rules.
-Reader = tuple[int, int, object]
-
-
-def reader_of(body: FetchRequest, access: Access) -> Reader:
-    return body.isolation_level, replica_id_of(body), access.rights
-
-
-def _shrink(body: FetchRequest) -> None:
-    """The plan holds what is needed of a fetch that waits; the rest are texts and lists of any length."""
-    body.topics, body.forgotten_topics_data, body.rack_id, body.cluster_id = [], [], "", None
-
-
 class ParkedSessionFetch(Parked):
     """A fetch that names only what has changed; its session is woken when a partition has news."""
 
@@ -461,7 +443,7 @@ class ParkedSessionFetch(Parked):
         self._at = request.now.after_ms(min(request.body.max_wait_ms, FETCH_WAIT_MS_MAX))
         self._gathering = gathering
         self._session = session
-        _shrink(request.body)
+        shrink(request.body)
         session.fetches[self] = None
         self._wait()
 
@@ -496,7 +478,7 @@ class ParkedFetch(Parked):
         if len(gathering.wanted) > FEW_PARTITIONS:
             self._tally = Tally(gathering)
             self.moved = {}
-        _shrink(request.body)
+        shrink(request.body)
         gathering.forget()
         for partition in gathering.wanted:
             self.wait_for(partition)

@@ -219,7 +219,7 @@ class Metadata:
                 request, Operation.DESCRIBE, Resource.TOPIC, by_id.name
             ):
                 return described(view, by_id)
-            # as in Kafka, an id is no secret; the name is
+            # as in Kafka, an id is not secret; the name is
             code = ErrorCode.UNKNOWN_TOPIC_ID if by_id is None else ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return MetadataResponseTopic(error_code=code, name=None, topic_id=topic.topic_id)
         name = topic.name

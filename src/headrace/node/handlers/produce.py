@@ -146,7 +146,7 @@ class Produce:
 
     def _denied(self, request: Request, topic: Any, known: TopicReplicas | None) -> ErrorCode | None:
         """Before anything is told about the topic: who may not write to it does not learn whether it exists.
-        An id that nobody has is no topic's.
+        An unknown id names no topic to ask about.
         """
         if request.version < IDS_VERSION_MIN:
             name = topic.name
