@@ -20,7 +20,7 @@ FAILED = {
     ("cluster", "deletions"): [25],
     ("cluster", "descriptors"): [9],
     ("cluster", "files"): [7, 25, 68, 8014, 8044],
-    ("cluster_coordinators", ""): [12, 24, 54, 157, 161, 233, 241, 250, 580, 612, 637, 7024, 11062, 32176],
+    ("cluster_coordinators", ""): [12, 24, 54, 157, 161, 233, 241, 250, 580, 612, 637, 7024, 11062, 32176, 32217],
     ("cluster_coordinators", "usual"): [19, 87, 223, 519, 611, 2031],
 }
 
