@@ -57,8 +57,10 @@ class Rules:
         )
         return rule_id
 
-    def deny(self, operation: Operation, resource: ResourceType, name: str) -> bytes:
-        return self.allow(operation, resource, name, permission=Permission.DENY)
+    def deny(
+        self, operation: Operation, resource: ResourceType, name: str, principal: str = ANONYMOUS
+    ) -> bytes:
+        return self.allow(operation, resource, name, principal, permission=Permission.DENY)
 
     def remove(self, rule_id: bytes) -> None:
         self._commit(RemoveAccessControlEntryRecord(id=rule_id))
