@@ -64,7 +64,7 @@ class DeletedStaysDeleted:
             if leader is None or leader is not self._newest[place]:
                 continue
             if leader.id not in known.in_sync:
-                known.told, known.in_sync = start, set()
+                known.told, known.in_sync = min(known.told, start), set()
             elif start < known.told:
                 raise Violation(
                     f"{where} begins at {start} in epoch {leader.epoch}, though a client was told that it "
