@@ -70,8 +70,15 @@ class Logins:
     """Of one node."""
 
     def __init__(
-        self, settings: Settings, cluster_id: str, rng: Randomness, ports: Ports, metrics: Metrics
+        self,
+        settings: Settings,
+        cluster_id: str,
+        credentials: Callable[[], Credentials],
+        rng: Randomness,
+        ports: Ports,
+        metrics: Metrics,
     ) -> None:
+        """`credentials` returns those of all users, as they are now."""
         self.rng = rng
         self._deadlines = ports.deadlines
         self._jobs = ports.jobs
@@ -81,8 +88,8 @@ class Logins:
         self._directory = settings.metadata_log_dir
         # the same on all nodes: salts that differ would tell which users do not exist
         self.secret = hmac.digest(cluster_id.encode(), b"credentials of users that do not exist", "sha256")
-        self.credentials: Callable[[], Credentials] = dict
-        self._likes: dict[int, tuple[Credentials, int, Credential | None]] = {}
+        self.credentials = credentials
+        self._first_users: dict[int, tuple[Credentials, int, str | None]] = {}  # by id of the mechanism
         self._listeners = {
             listener.name: sasl_settings(settings.texts, listener.name, is_open=False)
             for listener in settings.served_listeners
@@ -98,13 +105,11 @@ class Logins:
     def like(self, mechanism: Mechanism) -> Credential | None:
         """A credential of the mechanism that those of unknown users look like: that of the first user."""
         credentials = self.credentials()
-        kept = self._likes.get(mechanism.id)
+        kept = self._first_users.get(mechanism.id)
         if kept is None or kept[0] is not credentials or kept[1] != len(credentials):
             users = (user for user, number in credentials if number == mechanism.id)
-            first = min(users, default=None)
-            found = None if first is None else credentials[first, mechanism.id]
-            kept = self._likes[mechanism.id] = credentials, len(credentials), found
-        return kept[2]
+            kept = self._first_users[mechanism.id] = credentials, len(credentials), min(users, default=None)
+        return None if kept[2] is None else credentials.get((kept[2], mechanism.id))
 
     def credential(self, user: str, mechanism: Mechanism) -> Credential | None:
         return self.credentials().get((user, mechanism.id))

@@ -154,7 +154,15 @@ class Node:
             return None
         from headrace.node.logins import Logins
 
-        return Logins(self.settings, self.directories.cluster_id, rng, ports, self.metrics)
+        metadata = self.controller.metadata
+        return Logins(
+            self.settings,
+            self.directories.cluster_id,
+            lambda: metadata.image.security.credentials,
+            rng,
+            ports,
+            self.metrics,
+        )
 
     def _start(self, now: Now) -> None:
         metadata = self.controller.metadata

@@ -10,11 +10,22 @@ import pytest
 from headrace.client.errors import AuthenticationFailed
 from headrace.client.security.sasl import Login as ClientLogin
 from headrace.client.security.sasl import Mechanism, Plain, Scram
-from headrace.machines.security.scram import MECHANISMS, Credential, credential_from_password
+from headrace.machines.security.scram import (
+    MECHANISMS,
+    SHA_512,
+    Credential,
+    credential_from_password,
+    salt_password,
+)
 from headrace.node.connection import Connection
 from headrace.node.effects import Report
 from headrace.node.password_check import PasswordCheck
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -132,6 +143,27 @@ class TestWhoGetsIn:
         cluster.host.run_jobs()
         assert client.continued(cluster.host.receive(connection)) is None
         assert connection.principal == f"User:{user}"
+
+    def test_users_of_the_metadata(self) -> None:
+        """From the answer to the change on."""
+        host = ManualHost(SETTINGS)
+        cluster = Cluster.__new__(Cluster)
+        cluster.host = host
+        dora = Scram("SCRAM-SHA-512", "dora", "doras")
+        salted = salt_password(SHA_512, "doras", b"salt", 4096)
+        given = ScramCredentialUpsertion(
+            name="dora", mechanism=SHA_512.id, iterations=4096, salt=b"salt", salted_password=salted
+        )
+        host.ask(AlterUserScramCredentialsRequest(upsertions=[given]), 0)
+        ways: list[tuple[str, Mechanism]] = [("LOGIN", dora), ("OTHER", Plain("dora", "doras"))]
+        for listener, mechanism in ways:
+            connection = cluster.connect(listener)
+            cluster.log_in(connection, mechanism)
+            assert connection.principal == "User:dora"
+        gone = ScramCredentialDeletion(name="dora", mechanism=SHA_512.id)
+        host.ask(AlterUserScramCredentialsRequest(deletions=[gone]), 0)
+        with pytest.raises(AuthenticationFailed):
+            cluster.log_in(cluster.connect(), dora)
 
     def test_a_client_inside_the_process_needs_no_login(self) -> None:
         cluster = Cluster()
