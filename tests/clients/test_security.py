@@ -5,6 +5,8 @@ Each runs with asyncio's transports, and with the compiled network core where th
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
 import time
@@ -139,7 +141,7 @@ def refused_by_headrace(settings: dict[str, Any]) -> ClientError:
 
 
 def refused_by_confluent(settings: dict[str, Any]) -> confluent_kafka.KafkaError:
-    """The first error that librdkafka tells of."""
+    """The first error that librdkafka reports."""
     errors: list[confluent_kafka.KafkaError] = []
     producer = confluent_kafka.Producer({**settings, "error_cb": errors.append, "log_level": 0})
     eventually(lambda: producer.poll(0.05) is not None and bool(errors), True)
@@ -209,6 +211,13 @@ class TestRefusals:
         with socket.create_connection(("127.0.0.1", secure.ports["SASL"]), TIMEOUT_S) as raw:
             raw.sendall(struct.pack(">ihhi", size, 36, 1, 1))
             assert raw.recv(1) == b""
+
+
+def test_a_signal_loads_the_certificates_again(secure: SecureHeadrace, authority: Authority) -> None:
+    os.kill(secure.pid, signal.SIGHUP)
+    eventually(lambda: secure.output().count("certificates_loaded"), 3)  # one for each listener with TLS
+    with headrace.Admin(given(secure, authority, "TLS")) as admin:
+        admin.list_topics()
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])

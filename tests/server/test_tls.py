@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from harness.certificates import Authority
-from headrace.server import tls
+from headrace.server import tls, tls_reload
 from headrace.server.listeners import CannotListen
 from headrace.server.logs import Log
 from headrace.server.process import Process
@@ -190,6 +190,55 @@ class TestClientCertificates:
                 context.load_cert_chain(stranger.issue("alice").both)
                 await self.is_refused(server, context)
                 assert "certificate is not accepted" in server.logged("connection_closed")[0]
+
+        run(story())
+
+
+class TestNewCertificates:
+    def test_files_that_change(
+        self,
+        run: Run,
+        tmp_path: Path,
+        authority: Authority,
+        stranger: Authority,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(tls_reload, "PERIOD_S", 0.001)
+        file = tmp_path / "broker.pem"
+
+        async def story() -> None:
+            file.write_bytes(authority.issue("first").both.read_bytes())
+            listening = {"listeners": "SSL://127.0.0.1:0", "ssl_keystore_location": file}
+            async with running_server(tmp_path / "data", **listening) as server:
+                client = await secure_client(server, trusting(authority))
+                await client.ask(ECHO, 1)
+                # a bad file keeps the old certificate, and is an error once
+                file.write_bytes(b"-----BEGIN CERTIFICATE-----")
+                await server.until(lambda: bool(server.logged("certificates_not_loaded")))
+                another = await secure_client(server, trusting(authority))
+                assert await another.ask(ECHO, 1, b"still") == b"still"
+                file.write_bytes(stranger.issue("second").both.read_bytes())
+                await server.until(lambda: bool(server.logged("certificates_loaded")))
+                with pytest.raises(ssl.SSLError):
+                    await secure_client(server, trusting(authority))
+                third = await secure_client(server, trusting(stranger))
+                assert await third.ask(ECHO, 1, b"new") == b"new"
+                assert await client.ask(ECHO, 2, b"open") == b"open"
+                failures = len(server.logged("certificates_not_loaded"))
+                assert server.process.connections.reloads_failed == failures
+
+        run(story())
+
+    def test_loaded_again_when_asked(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys) as server:
+                assert server.process.certificates is not None
+                server.process.certificates.reload()
+                assert server.logged("certificates_loaded")
+                client = await secure_client(server, trusting(authority))
+                assert await client.ask(ECHO, 1, b"on") == b"on"
 
         run(story())
 

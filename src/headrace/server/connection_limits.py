@@ -97,6 +97,7 @@ class Connections:
         "memory",
         "piece",
         "refused",
+        "reloads_failed",
         "shared_view",
         "unsent",
         "unsent_bytes",
@@ -125,6 +126,7 @@ class Connections:
         self.idle = 0
         self.frames_refused = 0
         self.handshakes_failed = 0
+        self.reloads_failed = 0  # of certificates
         self.unsent: dict[Channel, int] = {}  # bytes that wait for clients that do not take them
         self.unsent_bytes = 0
 

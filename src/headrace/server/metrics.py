@@ -318,6 +318,12 @@ def _connections(text: Text, process: "Process") -> None:
         "Connections closed because their TLS handshake failed or took too long.",
         connections.handshakes_failed,
     )
+    one(
+        "headrace_certificate_loads_failed_total",
+        "counter",
+        "New certificate files that could not be used; the old certificate stays.",
+        connections.reloads_failed,
+    )
     one("headrace_received_bytes_total", "counter", "Bytes read from clients.", connections.bytes_in)
     one("headrace_sent_bytes_total", "counter", "Bytes written to clients.", connections.bytes_out)
     one(

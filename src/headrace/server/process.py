@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.server.core_listener import Core
     from headrace.server.metrics import MetricsEndpoint
     from headrace.server.tls import TlsListener
+    from headrace.server.tls_reload import CertificateFiles
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -133,6 +134,7 @@ class Process:
         self._servers: list[asyncio.Server | CoreListener] = []
         self._core: Core | None = None
         self._tls: dict[str, TlsListener] = {}  # by the listener's name
+        self.certificates: CertificateFiles | None = None
         self._held = ExitStack()  # locks and sockets, given back in any case
         self.metrics: MetricsEndpoint | None = None
         self.connections: Connections
@@ -221,9 +223,12 @@ class Process:
             return {}  # OpenSSL costs every start some milliseconds
         from headrace.node.listener_security import tls_settings
         from headrace.server.tls import TlsListener
+        from headrace.server.tls_reload import CertificateFiles
 
         texts = self.settings.texts
-        return {name: TlsListener(loop, tls_settings(texts, name), self.connections) for name in wanted}
+        made = {name: TlsListener(loop, tls_settings(texts, name), self.connections) for name in wanted}
+        self.certificates = CertificateFiles(loop, made, self.connections, self.log)
+        return made
 
     def _bind_metrics(self) -> socket.socket | None:
         host, port = self.settings.headrace_metrics_host, self.settings.headrace_metrics_port
@@ -268,6 +273,8 @@ class Process:
         for server in self._servers:
             server.close()
         self.connections.stop_sweeping()
+        if self.certificates is not None:
+            self.certificates.stop()
         channels = list(self.connections.channels.values())
         for channel in channels:
             channel.stop_taking()
@@ -297,7 +304,7 @@ async def serve(
     on_ready: Callable[[Process], None] | None = None,
     make_node: MakeNode = real_node,
 ) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT. SIGHUP loads the certificates of TLS listeners again."""
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
 
@@ -313,6 +320,8 @@ async def serve(
     process = Process(settings, log=log, make_node=make_node)
     await process.start()
     is_serving = True
+    if process.certificates is not None:
+        loop.add_signal_handler(signal.SIGHUP, process.certificates.reload)
     if on_ready is not None:
         on_ready(process)
     freeze_start()
