@@ -52,6 +52,7 @@ class Client:
         self.kind = kind
         self.host = ManualHost(SETTINGS)
         self.host.create_topic("t", 20)
+        self.host.create_topic("quiet")
         find(self.host, "g")
         self.rules = Rules(self.host, ADMIN)
         self.counting = self.host.node.access.authorizer = Counting(self.rules)
@@ -78,18 +79,32 @@ class Client:
         return code
 
     def _produce(self) -> int:
-        answer = self.host.ask(self.host.produce_request("t", BATCH, acks=1), 9, self.connection)
-        code: int = answer.responses[0].partition_responses[0].error_code
-        return code
+        self.send()
+        return self.received()
 
     def _commit(self) -> int:
+        self.send()
+        return self.received()
+
+    def send(self) -> None:
+        """A request to produce or to commit."""
+        if self.kind == "produce":
+            self.host.send(self.connection, self.host.produce_request("t", BATCH, acks=1), 9)
+            return
         self.offset += 1
         partition = OffsetCommitRequestPartition(
             partition_index=0, committed_offset=self.offset, committed_metadata=""
         )
         topic = OffsetCommitRequestTopic(name="t", partitions=[partition])
         request = OffsetCommitRequest(group_id="g", generation_id_or_member_epoch=-1, topics=[topic])
-        code: int = self.host.ask(request, 9, self.connection).topics[0].partitions[0].error_code
+        self.host.send(self.connection, request, 9)
+
+    def received(self) -> int:
+        answer = self.host.receive(self.connection)
+        (told,) = (
+            answer.responses[0].partition_responses if self.kind == "produce" else answer.topics[0].partitions
+        )
+        code: int = told.error_code
         return code
 
     def _fetch(self) -> int:
@@ -173,6 +188,22 @@ def test_what_was_refused_is_not_learned(kind: str) -> None:
     client = Client(kind)
     for _ in range(4):
         assert client.ask() == REFUSED
+
+
+@pytest.mark.parametrize("kind", ["produce", "commit"])
+def test_what_was_refused_behind_a_request_that_waits_is_not_learned(kind: str) -> None:
+    """Its answer is known, and leaves later, like that of a request that was let in."""
+    client = Client(kind)
+    client.rules.allow(READ, TOPIC, "quiet")
+    wanted = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)
+    topics = [FetchTopic(topic="quiet", partitions=[wanted])]
+    request = FetchRequest(session_epoch=-1, topics=topics, max_wait_ms=500, min_bytes=1, max_bytes=1000)
+    client.host.send(client.connection, request, 12)
+    for _ in range(3):
+        client.send()
+    client.host.advance(1)
+    assert client.host.receive(client.connection).responses[0].partitions[0].error_code == 0
+    assert [client.received() for _ in range(3)] == [REFUSED] * 3
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -116,7 +116,9 @@ class Produce:
                 # the client awaits no answer: a broken connection is the only way to tell it (as Kafka does)
                 self._reports.close(request.connection, f"produce with acks=0 failed: {failure.name}")
             return None
-        request.is_usual = len(responses) == 1 and len(responses[0].partition_responses) == 1
+        request.is_usual = (
+            failure is None and len(responses) == 1 and len(responses[0].partition_responses) == 1
+        )
         response = ProduceResponse(responses=responses)
         if leaders:
             listener = request.connection.listener
@@ -125,7 +127,7 @@ class Produce:
                 for id, endpoint in self._metadata.image.endpoints(leaders, listener)
             ]
         if waits:
-            request.is_usual = request.is_usual and failure is None and waits[0].is_for_followers_alone
+            request.is_usual = request.is_usual and waits[0].is_for_followers_alone
             return ParkedProduce(self._waiting, request, response, waits, body.timeout_ms)
         return response
 
