@@ -199,4 +199,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
 @settings(max_examples=CASES)
 def test_both_do_the_same(pair: Pair, story: Story) -> None:
     with_asyncio, with_core = pair.outcomes(story)
+    if with_asyncio.reasons:
+        # a connection that the server ends with unread bytes is reset: what had not arrived yet is lost
+        common = min(len(with_asyncio.received), len(with_core.received))
+        for one in (with_asyncio, with_core):
+            one.received = one.received[:common]
     assert with_core == with_asyncio
