@@ -11,7 +11,9 @@ import pytest
 from headrace.base.time import Now
 from headrace.node import produce_fast_path
 from headrace.node.directory_assignments import DirectoryAssignments
+from headrace.node.handlers.produce import Produce
 from headrace.node.partition import Partition
+from headrace.node.waiting import Parked
 from headrace.simulator.fault_profiles import FaultProfile
 from headrace.simulator.run import Options, simulate
 from headrace.storage import appending, rolling
@@ -119,15 +121,31 @@ def test_a_roll_that_fails_half_way(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_a_fast_path_that_learns_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def learn_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two places keep a refused request from the fast path: the handler, and the answer that is compared."""
+    handle = Produce.handle
+
+    def careless(self: Produce, request: Any) -> Any:
+        topics = request.body.topic_data
+        names_one = len(topics) == 1 and len(topics[0].partition_data) == 1
+        reply = handle(self, request)
+        if not isinstance(reply, Parked):
+            request.is_usual = names_one and reply is not None
+        return reply
+
+    monkeypatch.setattr(Produce, "handle", careless)
     monkeypatch.setattr(produce_fast_path.RememberedProduce, "is_answered_by", lambda *_: True)
+
+
+def test_a_fast_path_that_learns_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    learn_what_was_refused(monkeypatch)
     monkeypatch.setattr(produce_fast_path, "LEARNED_ACKS", range(-10, 10))
     assert caught_by() == "refused_stays_refused"
 
 
 def test_a_fast_path_into_a_coordinators_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where such a topic is not compacted, nothing else keeps the fast path from it."""
-    monkeypatch.setattr(produce_fast_path.RememberedProduce, "is_answered_by", lambda *_: True)
+    learn_what_was_refused(monkeypatch)
     monkeypatch.setattr(produce_fast_path, "INTERNAL_TOPICS", frozenset())
     # the first ten seeds have no such request, and take a second each
     assert caught_by("coordinators", range(11, 41)) in ("refused_stays_refused", "coordinators_rebuilt")
