@@ -176,7 +176,8 @@ class TestRefusals:
     ) -> None:
         settings = given(secure, stranger, "TLS")
         assert isinstance(refused_by_headrace(settings), TlsFailed)
-        assert refused_by_confluent(settings).code() == confluent_kafka.KafkaError._SSL
+        # librdkafka calls it an SSL error, or a broken connection
+        assert "certificate verify failed" in refused_by_confluent(settings).str()
 
     @pytest.mark.parametrize("issuer", [None, "stranger"])
     def test_a_client_without_a_good_certificate(
