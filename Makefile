@@ -36,7 +36,7 @@ FAULT_RECORDS ?= 100000
 FAULT_SECONDS ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jdk lint types unit test test-computing test-waiting interop spark sim fresh fuzz damage mutants chaos bench wheels docs demo clean
+.PHONY: help setup jdk lint types audit unit test test-computing test-waiting interop spark sim fresh fuzz damage mutants chaos bench wheels docs demo clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -60,10 +60,14 @@ jdk: setup  # asked before 400 MB of Spark are fetched in vain
 setup: $(VENV)/.built  ## create the virtual environment: test tools, and an editable install with compiled modules
 	@$(PY) -m compileall -q src  # as an installed package would be: a start must not wait for the compiler
 
-lint: setup types  ## run ruff, mypy and import-linter
+lint: setup types  ## run ruff, mypy, import-linter and bandit
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/bandit -q -c pyproject.toml -r src 2>/dev/null
+
+audit: setup  ## look for known vulnerabilities in the packages that are installed; write a bill of materials
+	@$(PY) tools/audit_packages.py
 
 types: setup  ## run mypy over src (--strict) and tests
 	$(VENV)/bin/mypy

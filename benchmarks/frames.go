@@ -10,7 +10,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-	"encoding/binary"
 	"encoding/hex"
 	"flag"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -29,12 +27,7 @@ const (
 	patience = 10 * time.Second
 )
 
-type exchange struct{ request, wanted []byte }
-
-func die(what ...any) {
-	fmt.Fprintln(os.Stderr, what...)
-	os.Exit(1)
-}
+type pair struct{ request, wanted []byte }
 
 func decoded(text string) []byte {
 	data, err := hex.DecodeString(text)
@@ -44,17 +37,16 @@ func decoded(text string) []byte {
 	return data
 }
 
-func load(path string) map[string][]exchange {
+func load(path string) map[string][]pair {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		die(err)
 	}
-	found := map[string][]exchange{}
+	found := map[string][]pair{}
 	for _, line := range strings.Fields(string(text)) {
 		fields := strings.Split(line, ",")
 		request := decoded(fields[1])
-		framed := append(binary.BigEndian.AppendUint32(nil, uint32(len(request))), request...)
-		found[fields[0]] = append(found[fields[0]], exchange{framed, decoded(fields[2])})
+		found[fields[0]] = append(found[fields[0]], pair{framed(append(make([]byte, 4), request...)), decoded(fields[2])})
 	}
 	return found
 }
@@ -72,16 +64,17 @@ func main() {
 		latencies []time.Duration
 		retries   int
 	)
+	connections := make(map[string]net.Conn)
+	for name := range byConnection {
+		connections[name] = connect(*address)
+		defer connections[name].Close()
+	}
 	began := time.Now()
-	for _, exchanges := range byConnection {
+	for name, exchanges := range byConnection {
 		done.Add(1)
 		go func() {
 			defer done.Done()
-			conn, err := net.Dial("tcp", *address)
-			if err != nil {
-				die(err)
-			}
-			defer conn.Close()
+			conn := connections[name]
 			reader := bufio.NewReaderSize(conn, 1<<17)
 			head, again := make([]byte, 4), 0
 			own := make([]time.Duration, 0, *requests/len(byConnection))
@@ -94,7 +87,7 @@ func main() {
 					if _, err := io.ReadFull(reader, head); err != nil {
 						die(err)
 					}
-					answer := make([]byte, binary.BigEndian.Uint32(head))
+					answer := make([]byte, be.Uint32(head))
 					if _, err := io.ReadFull(reader, answer); err != nil {
 						die(err)
 					}
@@ -116,10 +109,7 @@ func main() {
 	}
 	done.Wait()
 	elapsed := time.Since(began)
-	sort.Slice(latencies, func(a, b int) bool { return latencies[a] < latencies[b] })
-	at := func(p float64) float64 {
-		return float64(latencies[int(p*float64(len(latencies)-1))].Nanoseconds()) / 1e3
-	}
+	at := percentiles(latencies)
 	fmt.Printf("{\"requests_per_s\": %.0f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"retries\": %d}\n",
 		float64(len(latencies))/elapsed.Seconds(), at(.5), at(.99), retries)
 }

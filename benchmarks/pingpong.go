@@ -3,6 +3,7 @@
 // Produce v7 by default, Fetch v4 at random offsets below -fetch when that is given.
 //
 //	pingpong -b host:port -t topic -p partition -c connections -n requests [-s value bytes] [-a acks] [-fetch end offset]
+//	         [-user user -password password] [-ca file]
 package main
 
 import (
@@ -41,16 +42,16 @@ func main() {
 	flag.Parse()
 	latencies := make([][]time.Duration, *connections)
 	var done sync.WaitGroup
+	opened := make([]net.Conn, *connections)
+	for i := range opened {
+		opened[i] = connect(*address)
+		defer opened[i].Close()
+	}
 	began := time.Now()
-	for i := range *connections {
+	for i, conn := range opened {
 		done.Add(1)
 		go func() {
 			defer done.Done()
-			conn, err := net.Dial("tcp", *address)
-			if err != nil {
-				die(err)
-			}
-			defer conn.Close()
 			reader := bufio.NewReaderSize(conn, 1<<17)
 			rng := rand.New(rand.NewSource(int64(i)))
 			// the error code follows correlation id, [throttle,] array, name, array and partition

@@ -26,6 +26,7 @@ class Measure:
     ratio_target: float | None = None  # Headrace's median against its rival's
     limit: float | None = None  # for Headrace's median alone, in the unit
     rival: str = "kafka"
+    either: bool = False  # where there are both targets, one of them is enough
     repeats: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, broker: str, value: float) -> None:
@@ -47,7 +48,7 @@ class Measure:
             wanted.append(f"{'≥' if self.higher_is_better else '≤'} {self.ratio_target:g}×")
         if self.limit is not None:
             wanted.append(f"{'≥' if self.higher_is_better else '≤'} {self.limit:g} {self.unit}")
-        return ", ".join(wanted)
+        return (" or " if self.either else ", ").join(wanted)
 
     @property
     def verdict(self) -> str:
@@ -61,7 +62,7 @@ class Measure:
             verdicts.append(sign * ours >= sign * self.limit)
         if not verdicts:
             return ""
-        return "ok" if all(verdicts) else "missed"
+        return "ok" if (any if self.either else all)(verdicts) else "missed"
 
 
 def figure(value: float) -> str:

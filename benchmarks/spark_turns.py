@@ -63,9 +63,14 @@ def measures(bench: Bench, row: str, what: str, ratio_target: float | None) -> t
 
 
 def take(side: Side, work: str, broker: Broker, topic: str, count: int, *more: str) -> Figures:
+    return Figures(**call(side, work, broker, topic, count, *more))
+
+
+def call(side: Side, work: str, broker: Broker, topic: str, count: int, *more: str) -> dict[str, float]:
     command = [side.python, LOAD, work, side.format, broker.bootstrap, topic, str(count), *more]
     command += ["--set", *side.settings]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[:4])}: {done.stderr[-4000:]}")
-    return Figures(**json.loads(done.stdout.splitlines()[-1]))
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures

@@ -45,7 +45,7 @@ from headrace.protocol.api import APIS, Api, Listener
 from headrace.server.clock import SystemClock
 from headrace.server.connection_limits import ConnectionLimits, Connections
 from headrace.server.logs import Log
-from headrace.server.metrics import MetricsEndpoint
+from headrace.server.metrics import MetricsPage
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "headrace"
@@ -491,7 +491,7 @@ async def scraped() -> str:
     )
     node.metrics.apis[PRODUCE] = ApiMetrics()
     connections = Connections(asyncio.get_running_loop(), SystemClock(), Log(), ConnectionLimits())
-    return MetricsEndpoint(SimpleNamespace(node=node, connections=connections)).text()  # type: ignore[arg-type]
+    return MetricsPage(SimpleNamespace(node=node, connections=connections)).text()  # type: ignore[arg-type]
 
 
 def metrics() -> str:

@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.base.secret import Secret
     from headrace.client.admin.acls import (
         Acl,
         AclFilter,
@@ -133,6 +134,7 @@ __all__ = [
     "Replica",
     "Resource",
     "ResourceKind",
+    "Secret",
     "Serializer",
     "SerializerUnusable",
     "StoredOffsets",
@@ -169,6 +171,7 @@ _HOMES = {
     "headrace.client.admin.replicas": "Replica",
     "headrace.client.admin.offsets": "OffsetAt",
     "headrace.client.admin.users": "QuotaEntity",
+    "headrace.base.secret": "Secret",
     "headrace.client.admin.topics": "NewTopic",
     "headrace.client.cluster": "TopicPartition",
     "headrace.client.settings.configuration": "InvalidSetting",

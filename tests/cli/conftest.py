@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from cli.guarded import AUTHORIZED
 from cli.shell import Inside, Shell
 from harness.broker import Broker
 from headrace import Admin
+from headrace.client.admin.acls import AclFilter
 
 
 @pytest.fixture(scope="session")
@@ -55,3 +57,20 @@ def topic(cli_broker: Broker) -> str:
     with Admin(cli_broker.bootstrap) as admin:
         admin.create_topic(name, partitions=2)
     return name
+
+
+@pytest.fixture(scope="session")
+def guarded_broker(new_broker: Callable[..., Broker]) -> Iterator[Broker]:
+    """A broker with an authorizer."""
+    with new_broker(AUTHORIZED) as broker:
+        yield broker
+
+
+@pytest.fixture
+def guarded(
+    guarded_broker: Broker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Inside:
+    monkeypatch.setenv("HEADRACE_BOOTSTRAP", guarded_broker.bootstrap)
+    with Admin(guarded_broker.bootstrap) as admin:
+        admin.delete_acls([AclFilter()])
+    return Inside(capsys)

@@ -127,7 +127,7 @@ def test_a_cluster_that_cannot_start_leaves_nothing_new_behind(
     wanted = f"headrace.metrics.port={taken}"
     refused = shell.attempt("up", "--brokers", "2", "--data", str(tmp_path), "--port", "0", "--set", wanted)
     assert refused.code == 1
-    assert "node 1 cannot start: cannot listen on 127.0.0.1" in refused.err
+    assert "node 1 cannot start: cannot listen on http://127.0.0.1" in refused.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -137,7 +137,7 @@ def test_a_start_that_fails_leaves_nothing_new_behind(shell: Any, tmp_path: Path
     data = tmp_path / "some" / "data"
     refused = shell.attempt("up", "--data", str(data), "--port", "0", "--set", wanted)
     assert (refused.code, refused.out) == (1, b"")
-    assert "the node cannot start: cannot listen on 127.0.0.1" in refused.err
+    assert "the node cannot start: cannot listen on http://127.0.0.1" in refused.err
     assert "headrace.metrics.port" in refused.err
     assert list(tmp_path.iterdir()) == []
     data.mkdir(parents=True)

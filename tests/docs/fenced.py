@@ -31,7 +31,10 @@ STORIES = {
     "docs/client/migrating.md": "tests/docs/test_pages.py",
     "docs/client/offsets-in-a-database.md": "tests/docs/test_database_page.py",
     "docs/client/security.md": "tests/docs/test_client_security_page.py",
+    "docs/lake.md": "tests/docs/test_pages.py",
+    "docs/quotas.md": "tests/docs/test_pages.py",
     "docs/schemas.md": "tests/docs/test_pages.py",
+    "docs/security.md": "tests/docs/test_security_page.py",
     "docs/spark-sink.md": "tests/spark/test_page.py",
     "docs/spark-tutorial.md": "tests/spark/test_page.py",
     "docs/spark.md": "tests/spark/test_page.py",
@@ -40,7 +43,10 @@ STORIES = {
 }
 
 # sections that need Spark, of pages that otherwise do not; tests/spark/test_page.py follows them
-SPARK_SECTIONS = {"README.md": ("Five minutes with Spark",)}
+SPARK_SECTIONS = {
+    "README.md": ("Five minutes with Spark",),
+    "docs/lake.md": ("Tables of results, from Spark",),
+}
 
 # command, as a pattern → why no reader of the tests runs it
 NOT_RUN = {

@@ -25,12 +25,14 @@ CONTENT = {
 }
 
 # module → distribution, where the names differ
-DISTRIBUTIONS = {"google": "protobuf", "re2": "google-re2"}
+DISTRIBUTIONS = {"google": "protobuf", "jwt": "pyjwt", "re2": "google-re2"}
 
 # package → the extras that its optional parts need; every other package needs none
 EXTRAS_OF = {
-    "cli": {"spark"},
+    "cli": {"lake", "spark"},
     "client": {"arrow"},
+    "lake": {"lake"},
+    "machines": {"oauth"},
     "schemas": {"schemas", "arrow"},
     "spark": {"spark"},
     "testing": {"arrow"},

@@ -38,6 +38,7 @@ CASES = int(os.environ.get("HEADRACE_FUZZ_CASES", "1000"))
 
 FRAME_BYTES_MAX = 80_000  # less than the receive buffer: a frame that is too large may be there whole
 SENDING_BYTES = 4_096  # of a socket's buffer: most larger answers do not fit
+RECEIVED_BYTES = 16_384  # at a time: sanitizers take long to allocate large pieces of memory
 
 
 class ManualLoop:
@@ -123,7 +124,7 @@ class Client:
 
     def send(self, size: int) -> bool:
         try:
-            count = self.socket.send(self.stream[self.sent : self.sent + size])
+            count = self.socket.send(memoryview(self.stream)[self.sent : self.sent + size])
         except OSError:
             return False
         self.sent += count
@@ -201,7 +202,7 @@ def one(seed: bytes) -> None:
         for client in clients:
             is_moving |= client.send(1 << 20)
             server.settle()
-            is_moving |= client.receive(1 << 20)
+            is_moving |= client.receive(RECEIVED_BYTES)
         is_moving |= server.loop.fire()
         while node.parked:
             node.answer_parked()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.machines.security.acl_rules import OPERATIONS
+from headrace.machines.security.acls import Explanation
 from headrace.node.authorization import Operation, Resource
 from headrace.node.connection import Connection
 
@@ -22,6 +23,11 @@ class ByName:
             for operation in OPERATIONS[resource]
             if self.allows(connection, operation, resource, name)
         )
+
+    def explain(
+        self, connection: Connection, operation: Operation, resource: Resource, name: str, /
+    ) -> Explanation:
+        return Explanation(self.allows(connection, operation, resource, name), "a test says so")
 
 
 class Anybody(ByName):

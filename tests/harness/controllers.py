@@ -12,7 +12,18 @@ from typing import Any
 
 from headrace.base.time import ManualClock
 from headrace.node.connection import Connection
-from headrace.node.effects import Answer, Close, Halt, Hangup, Mute, Proceed, Report, Run, Send
+from headrace.node.effects import (
+    Answer,
+    Close,
+    Halt,
+    Hangup,
+    Mute,
+    Proceed,
+    Report,
+    Run,
+    Send,
+    WriteAudit,
+)
 from headrace.node.node import Node
 from headrace.node.peers import Unanswered
 from headrace.node.settings import Settings
@@ -56,6 +67,7 @@ class Controller:
         self.slow_queues: set[str] = set()  # whose jobs wait for `run_jobs`
         self.held_jobs: list[Run] = []
         self.reports: list[Report] = []
+        self.audited: list[dict[str, Any]] = []
         self.halted = ""
         self.wires: dict[int, Wire] = {}  # inbound, by connection id
         self.lanes: dict[tuple[int, str], Wire] = {}  # outbound
@@ -87,7 +99,7 @@ class Controller:
         self.wires.clear()
         self.lanes.clear()
 
-    def call(self, act: Callable[[Node], None]) -> None:
+    def call(self, act: Callable[[Node], object]) -> None:
         if self.node is not None:
             act(self.node)
             self.settle()
@@ -121,6 +133,8 @@ class Controller:
                 self.reports.append(effect)
             case Halt(reason):
                 self.halted = reason
+            case WriteAudit():
+                self.audited += effect.entries
             case Mute() | Proceed():
                 pass
             case _:

@@ -12,6 +12,7 @@ from headrace.node.effects import Effect, Hangup, Send
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.peers import Peers, Unanswered
 from headrace.node.ports import Deadlines, Jobs, Lifecycle, Ports, Reports
+from headrace.node.quotas import Quotas
 from headrace.node.settings import LiveSettings, Settings
 from headrace.node.waiting import Waitable, Waiting
 from headrace.protocol.api import request_codec, response_codec
@@ -52,7 +53,7 @@ class FollowerParts:
         self.lifecycle = Lifecycle()
         self.deadlines = Deadlines()
         self.reports = Reports(self.effects, self.lifecycle)
-        self.waiting = Waiting(self.effects, self.deadlines, self.reports)
+        self.waiting = Waiting(self.effects, self.deadlines, self.reports, Quotas(self.settings))
         self.peers = Peers(2, self.effects, self.deadlines)
         self.ports = Ports(
             self.deadlines, Jobs(self.effects), self.reports, self.lifecycle, self.waiting, self.peers

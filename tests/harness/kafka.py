@@ -61,6 +61,7 @@ def free_ports(count: int) -> list[int]:
 
 class Kafka(Broker):
     name = "kafka"
+    options: tuple[str, ...] = ()  # more of them for its JVM
 
     def __init__(self, directory: Path, settings: dict[str, str] | None = None) -> None:
         super().__init__(directory, settings)
@@ -94,7 +95,7 @@ class Kafka(Broker):
     def spawn(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
         if not (self.data / "meta.properties").exists():
             self.format()
-        command = java("kafka.Kafka", str(self.directory / "server.properties"), options=HEAP)
+        command = java("kafka.Kafka", str(self.directory / "server.properties"), options=HEAP + self.options)
         environment = os.environ | {"LANG": "C.UTF-8"}
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment

@@ -19,6 +19,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 from harness.cluster_bugs import BUGS
+from headrace.simulator.cluster_fault_profiles import PROFILES
 from headrace.simulator.run import Options, simulate
 
 
@@ -34,7 +35,8 @@ def play(name: str, seed: int) -> Caught | None:
     bug = BUGS[name]
     began = os.times()
     with bug.plant():
-        outcome = simulate(seed, Options(play=bug.play))
+        profile = PROFILES[bug.profile] if bug.profile else None
+        outcome = simulate(seed, Options(play=bug.play, cluster_profile=profile))
     if outcome.failure is None:
         return None
     ended = os.times()

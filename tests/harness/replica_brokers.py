@@ -258,7 +258,12 @@ class ReplicaBrokers:
 
     def _answer(self, id: int, ticket: int, answer: Any) -> None:
         host = self.hosts[id]
-        host.node.answered(self.clock.now(), ticket, answer)
+        if isinstance(answer, Unanswered):
+            host.node.answered(self.clock.now(), ticket, answer)
+        else:
+            buffer = bytearray(answer)
+            if not host.node.answered(self.clock.now(), ticket, memoryview(buffer)):
+                buffer[:] = b"\xff" * len(buffer)  # it is used for the next answer
         host.settle()
 
     def _hang_up(self, id: int, host: ManualHost) -> None:

@@ -17,6 +17,7 @@ from harness.fetching import alone
 VERSION = "4.0.0"
 HOME = CACHE / f"spark-{VERSION}"
 POM = Path(__file__).with_name("stock-spark.xml")
+JARS_OF = HOME / "jars.xml"  # the list that the jars were fetched by
 
 
 def python() -> str:
@@ -28,7 +29,10 @@ def python() -> str:
 
 
 def jars() -> str:
-    """The connector and what it needs, as `spark.jars` wants them."""
+    """The connector, Spark's Avro functions and what they need, as `spark.jars` wants them."""
+    with alone():
+        if not JARS_OF.exists() or JARS_OF.read_text() != POM.read_text():
+            _fetch_jars()
     return ",".join(sorted(str(path) for path in (HOME / "jars").glob("*.jar")))
 
 
@@ -45,10 +49,16 @@ def _fetch() -> None:
         "--disable-pip-version-check",
     ]
     subprocess.run([*install, f"pyspark=={VERSION}"], check=True, timeout=1200)
+    (HOME / ".complete").touch()
+
+
+def _fetch_jars() -> None:
+    shutil.rmtree(HOME / "jars", ignore_errors=True)
     copy = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
     subprocess.run([*copy, f"-DoutputDirectory={HOME / 'jars'}"], check=True, timeout=600)
-    (HOME / ".complete").touch()
+    JARS_OF.write_text(POM.read_text())
 
 
 if __name__ == "__main__":
     python()
+    jars()

@@ -48,6 +48,8 @@ TOOLS = {
     "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
     "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-delegation-tokens": "org.apache.kafka.tools.DelegationTokenCommand",
 }
 
 
@@ -77,8 +79,9 @@ def compiled() -> str:
 class JavaTools:
     """`tools("kafka-topics", "--list", …)` → exit code and output, without a JVM's start."""
 
-    def __init__(self) -> None:
-        command = ["java", "-Xmx512m", "-Dfile.encoding=UTF-8", "-cp", compiled(), "Tools"]
+    def __init__(self, *options: str) -> None:
+        """`options` of the JVM."""
+        command = ["java", "-Xmx512m", "-Dfile.encoding=UTF-8", *options, "-cp", compiled(), "Tools"]
         self._jvm = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __call__(self, tool: str, *arguments: str, stdin: str = "") -> Outcome:

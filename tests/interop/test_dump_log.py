@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    NewTopic,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from kafka import KafkaProducer
 
 from harness.broker import Broker
@@ -109,3 +116,22 @@ def test_the_metadata_log_is_kafkas(tools: JavaTools, written: Path) -> None:
     kinds = set(re.findall(r'"type":"(\w+)"', outcome.out))
     assert {"FEATURE_LEVEL_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD"} <= kinds, kinds
     assert f'"name":"{TOPIC}"' in outcome.out
+
+
+def test_the_secret_beside_the_users_is_a_record_of_kafkas(
+    tools: JavaTools, new_broker: Callable[..., Broker]
+) -> None:
+    """A credential of a user without a name, which no request can name, and nobody can log in with."""
+    broker = new_broker().start()
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+    added = admin.alter_user_scram_credentials([UserScramCredentialUpsertion("ada", info, b"password")])
+    added["ada"].result(WAIT_S)
+    told = admin.describe_user_scram_credentials()
+    assert isinstance(told, Future)
+    assert set(told.result(WAIT_S)) == {"ada"}
+    broker.stop()
+    logs = sorted((broker.data / "__cluster_metadata-0").glob("*.log"))
+    outcome = dump(tools, logs, "--cluster-metadata-decoder")
+    users = re.findall(r'"USER_SCRAM_CREDENTIAL_RECORD","version":0,"data":\{"name":"(\w*)"', outcome.out)
+    assert users == (["", "ada"] if broker.name == "headrace" else ["ada"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from harness.broker import Broker
+from harness.topic_creation import create_topic
 from harness.wait import WAIT_S
-from headrace import Admin, Consumer, Producer
+from headrace import Consumer, Producer
 from interop.java_tools import Run
 
 Brokers = tuple[Broker, Broker]
@@ -29,8 +31,7 @@ SHOW = [
 @pytest.fixture(params=[0, 1], ids=["kafka", "headrace"])
 def broker(request: pytest.FixtureRequest, brokers: Brokers, topic: str) -> Broker:
     chosen = brokers[request.param]
-    with Admin(chosen.bootstrap) as admin:
-        admin.create_topic(topic, partitions=PARTITIONS)
+    create_topic(AdminClient({"bootstrap.servers": chosen.bootstrap}), NewTopic(topic, PARTITIONS))
     return chosen
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 
 import pytest
 
 from harness.broker import Broker
-from harness.fetching import alone
+from harness.kcat import kcat as program
 from harness.wait import WAIT_S
 from interop.side_by_side import assert_same, plain
 
@@ -17,16 +16,8 @@ Brokers = tuple[Broker, Broker]
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def kcat_is_installed() -> None:
-    with alone():
-        if shutil.which("kcat") is None:
-            subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=300)
-            subprocess.run(["apt-get", "install", "-y", "-qq", "kcat"], check=True, timeout=300)
-
-
 def kcat(broker: Broker, *arguments: str, stdin: str = "") -> str:
-    command = ["kcat", "-b", broker.bootstrap, *arguments]
+    command = [program(), "-b", broker.bootstrap, *arguments]
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0, done.stderr
     return plain(done.stdout, broker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -35,8 +36,9 @@ AVRO_CLICK = {"ad": "tea", "price": 1.5, "tags": {"a": 1}, "at": None}
 
 
 @pytest.fixture
-def client(registry_broker: RegistryBroker) -> SchemaRegistryClient:
-    return SchemaRegistryClient({"url": registry_broker.url})
+def client(registry_broker: RegistryBroker) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": registry_broker.url}) as client:
+        yield client
 
 
 def refused(call: Any, *arguments: Any, **more: Any) -> int:

@@ -18,7 +18,8 @@ COUNT = 40_000
 
 
 def ask(url: str, method: str = "GET", body: object = None) -> tuple[int, str]:
-    request = Request(url, None if body is None else json.dumps(body).encode(), method=method)
+    data = None if body is None else json.dumps(body).encode()
+    request = Request(url, data, {"Content-Type": "application/json"}, method=method)
     try:
         with urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()

@@ -12,11 +12,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from headrace.base.time import Instant, Now
+from headrace.node.authorization import Access
 from headrace.node.connection import Connection, Pending
-from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Report, Run, Send
+from headrace.node.effects import Answer, Close, Effect, Halt, Mute, Parts, Proceed, Report, Run, Send
+from headrace.node.http_clients import HttpClients
+from headrace.node.metrics import Metrics
 from headrace.node.peers import Peer, Unanswered
 from headrace.node.settings import Settings
 from headrace.server.jobs import Jobs
@@ -25,7 +29,7 @@ from headrace.server.process import Process, Surroundings
 from headrace.storage.disk import Disk, Span
 from headrace.storage.jobs import JobKind
 
-ECHO, PARK, SPAN, SILENT, CLOSE, MUTE, JOB, RAISE, SEND, HALT, FILL = range(11)
+ECHO, PARK, SPAN, SILENT, CLOSE, MUTE, JOB, RAISE, SEND, HALT, FILL, KEEP = range(12)
 
 TIMEOUT_S = 120.0
 
@@ -54,6 +58,7 @@ class FakeNode:
         self.connections: list[Connection] = []
         self.gone: list[Connection] = []
         self.parked: list[tuple[Pending, Parts]] = []
+        self.kept: list[tuple[Connection, memoryview]] = []  # frames of KEEP, where they have arrived
         self.results: list[tuple[int, Any]] = []
         self.effects: list[Effect] = []
         self.woken_at: list[float] = []
@@ -63,9 +68,19 @@ class FakeNode:
         self.stops_by_itself = True
         self.moments: list[Now] = []
         self.peer = Peer(7, "127.0.0.1", 1)  # to which SEND sends an ECHO
+        self.check_certificates: Callable[[Settings], None] = lambda wanted: None
+
+    def try_certificates_by(self, check: Callable[[Settings], None]) -> None:
+        self.check_certificates = check
 
     def connected(self, now: Now, connection: Connection) -> None:
         self.connections.append(connection)
+
+    def shown_certificate(self, now: Now, connection: Connection, principal: str) -> None:
+        connection.principal = principal
+
+    def refused_handshake(self, now: Now, connection: Connection, reason: str) -> None:
+        pass
 
     def disconnected(self, now: Now, connection: Connection) -> None:
         connection.is_closed = True
@@ -110,12 +125,24 @@ class FakeNode:
                 return None
             case 10:  # FILL: an answer of that many KiB
                 parts = [answer(correlation, bytes(size * 1024))]
+            case 11:  # KEEP: without an answer, and used until it is released
+                assert connection.frames_stay
+                connection.kept_frames += 1
+                self.kept.append((connection, frame))
+                return None
         if connection.pending:
             pending = Pending(connection)
             pending.parts, pending.is_done = parts, True
             connection.pending.append(pending)
             return None
         return parts
+
+    @property
+    def http_clients(self) -> HttpClients:
+        """Everybody may do everything."""
+        nothing: Any = None
+        ports: Any = SimpleNamespace(jobs=None, deadlines=None, reports=None)
+        return HttpClients(self.settings, Access(), nothing, nothing, ports, Metrics())
 
     @property
     def directory(self) -> str:
@@ -135,14 +162,21 @@ class FakeNode:
             assert ready.parts is not None
             self.effects.append(Answer(ready.connection, ready.parts))
 
+    def release_frame(self) -> None:
+        """The oldest that is kept."""
+        connection, _ = self.kept.pop(0)
+        connection.kept_frames -= 1
+        self.effects.append(Proceed(connection))
+
     def completed(self, now: Now, ticket: int, result: Any) -> None:
         self.results.append((ticket, result))
         connection = self.jobs.pop(ticket, None)
         if connection is not None:
             self.effects.append(Answer(connection, [answer(ticket, str(result).encode())]))
 
-    def answered(self, now: Now, ticket: int, answer: memoryview | Unanswered) -> None:
+    def answered(self, now: Now, ticket: int, answer: memoryview | Unanswered) -> bool:
         self.completed(now, ticket, answer if isinstance(answer, Unanswered) else bytes(answer))
+        return False
 
     def wake(self, now: Now) -> None:
         self.woken_at.append(now.mono)

@@ -11,11 +11,13 @@ import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
+from headrace.base.time import Now
+from headrace.node.quotas import ClientMeters
 from headrace.server import connection_limits
 from headrace.server.connection_limits import PIECE_BYTES
 from headrace.server.disk import RealDisk, RealFile
@@ -382,6 +384,34 @@ def test_a_muted_connection_is_read_again_later(run: Run, tmp_path: Path) -> Non
             muted_at = server.node.moments[0].mono
             assert await client.receive() == (2, b"later")
             assert server.node.moments[1].mono - muted_at >= 0.025
+
+    run(story())
+
+
+def test_the_time_for_a_client_with_quotas_is_counted(run: Run, tmp_path: Path) -> None:
+    class Clock:
+        """Counts only; what comes of it is the node's."""
+
+        def __init__(self) -> None:
+            self.counted: list[float] = []
+
+        def spent(self, seconds: float, now: Now) -> None:
+            self.counted.append(seconds)
+
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            client = await server.client()
+            assert await client.ask(ECHO, 1, b"without") == b"without"
+            meters = Clock()
+            server.node.connections[0].meters = cast(ClientMeters, meters)
+            assert await client.ask(ECHO, 2, b"whole") == b"whole"
+            frame = request(ECHO, 3, b"in pieces")
+            await client.send(frame[:10])
+            await client.send(frame[10:])
+            assert await client.receive() == (3, b"in pieces")
+            assert len(meters.counted) >= 2
+            assert all(0 <= seconds < 10 for seconds in meters.counted)
+            assert sum(meters.counted) > 0
 
     run(story())
 

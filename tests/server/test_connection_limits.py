@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
-from headrace.base.time import ManualClock
+from headrace.base.time import ManualClock, Now
+from headrace.node.connection import Connection
+from headrace.node.effects import Mute
 from server.fake_node import ECHO, PARK, SILENT, RunningServer, request, running_server
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -61,6 +63,64 @@ def test_an_address_can_have_its_own_limit(run: Run, tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_listener_can_have_its_own_limit(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            connections = server.process.connections
+            (listener,) = [one.name for one in server.process.settings.served_listeners]
+            connections.limits.connections_per_listener = {listener: 1}
+            first = await server.client()
+            assert await first.ask(ECHO, 1, b"in") == b"in"
+            assert await (await server.client()).is_closed()
+            assert "max.connections=1" in server.logged("connection_refused")[0]
+            first.close()
+            await server.until(lambda: not connections.channels)
+            assert await (await server.client()).ask(ECHO, 1, b"in") == b"in"
+
+    run(story())
+
+
+def test_another_node_takes_the_place_of_the_client_that_was_quiet_for_longest(
+    run: Run, tmp_path: Path
+) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path, max_connections=3) as server:
+            connections = server.process.connections
+            clients = [await server.client() for _ in range(3)]
+            for client in (clients[1], clients[0], clients[2]):
+                assert await client.ask(ECHO, 1, b"in") == b"in"
+            (listener,) = [one.name for one in server.process.settings.served_listeners]
+            connections.limits.spared_listeners = frozenset((listener,))
+            for channel in connections.channels.values():
+                channel.connection.listener = "CLIENTS"
+            node = await server.client()
+            assert await node.ask(ECHO, 1, b"in") == b"in"
+            assert await clients[1].is_closed()
+            for client in (clients[0], clients[2]):
+                assert await client.ask(ECHO, 2, b"still in") == b"still in"
+
+    run(story())
+
+
+def test_from_a_new_connection_that_is_muted_nothing_is_read(run: Run, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            node = server.node
+            until: list[float] = []
+
+            def connected(now: Now, connection: Connection) -> None:
+                node.connections.append(connection)
+                until.append(now.after_ms(50))
+                node.effects.append(Mute(connection, now.after_ms(50)))
+
+            node.connected = connected  # type: ignore[method-assign]
+            client = await server.client()
+            assert await client.ask(ECHO, 1, b"in") == b"in"
+            assert node.moments[0].mono >= until[0] - 0.001  # timers count in milliseconds
+
+    run(story())
+
+
 def test_limits_change_while_it_runs(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         async with running_server(tmp_path, connections_max_idle_ms=80) as server:  # swept every 10 ms
@@ -72,6 +132,9 @@ def test_limits_change_while_it_runs(run: Run, tmp_path: Path) -> None:
             node.settings = node.settings.overlaid({}, {})
             await server.until(lambda: connections.limits.connections_max > 0)
             assert await (await server.client()).ask(ECHO, 1, b"in") == b"in"
+            node.settings = node.settings.overlaid({}, {"listener.name.plaintext.max.connections": "0"})
+            await server.until(lambda: connections.limits.connections_per_listener == {"PLAINTEXT": 0})
+            assert await (await server.client()).is_closed()
 
     run(story())
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import struct
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -13,7 +15,7 @@ from headrace.base.time import Now
 from headrace.node.connection import Connection
 from headrace.node.effects import Parts, Report
 from headrace.server.logs import REPEATS_MAX
-from server.fake_node import CLOSE, ECHO, RAISE, SILENT, answer, request, running_server
+from server.fake_node import CLOSE, ECHO, KEEP, RAISE, SILENT, answer, request, running_server
 
 METADATA = 3
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -84,6 +86,62 @@ def test_big_frames_arrive_whole(run: Run, tmp_path: Path, size: int) -> None:
                 assert await client.receive() == (1, b"small")
             big = [frame for frame in server.node.frames if len(frame) > 8 + 5]
             assert big == [request(SILENT, 0, body[:size])[4:]] * 3
+
+    run(story())
+
+
+@pytest.mark.parametrize("size", [300_000, 2_500_000, 6_000_000])
+def test_a_frame_that_is_kept_stays_where_it_is(run: Run, tmp_path: Path, size: int) -> None:
+    """Frames behind it wait: nothing is moved over it, and nothing is received over it."""
+
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            node = server.node
+            client, bystander = await server.client(), await server.client()
+            kept, later = os.urandom(size), os.urandom(size)
+            sending = asyncio.ensure_future(
+                client.send(request(KEEP, 1, kept), request(ECHO, 2, b"small"), request(ECHO, 3, later))
+            )
+            while not node.kept:
+                assert await bystander.ask(ECHO, 7, b"others go on") == b"others go on"
+            for _ in range(3):
+                assert await bystander.ask(ECHO, 7, b"x" * 300_000) == b"x" * 300_000
+                assert node.kept[0][1][8:] == kept
+            assert not any(frame.endswith(b"small") for frame in node.frames)
+            node.release_frame()
+            server.process.driver.settle()
+            assert await client.receive() == (2, b"small")
+            assert await client.receive() == (3, later)
+            await sending
+
+    run(story())
+
+
+@pytest.mark.parametrize("how", ["hangs up", "memory is short"])
+def test_a_frame_that_is_kept_outlives_its_connections_buffer(run: Run, tmp_path: Path, how: str) -> None:
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            node, connections = server.node, server.process.connections
+            client, bystander = await server.client(), await server.client()
+            kept = os.urandom(5_000_000)
+            await client.send(request(KEEP, 1, kept))
+            while not node.kept:
+                assert await bystander.ask(ECHO, 7, b"others go on") == b"others go on"
+            channel = connections.channels[node.kept[0][0].id]
+            if how == "hangs up":
+                channel.transport.abort()
+                while not node.gone:
+                    assert await bystander.ask(ECHO, 7) == b""
+            else:
+                channel.release_unused_buffer()
+            assert connections.memory.bytes_used == 0
+            for _ in range(10):  # memory is given back in several turns
+                assert await bystander.ask(ECHO, 7) == b""
+            assert node.kept[0][1][8:] == kept
+            node.release_frame()
+            server.process.driver.settle()
+            if how == "memory is short":
+                assert await client.ask(ECHO, 2, kept) == kept
 
     run(story())
 

@@ -22,6 +22,7 @@ from headrace.node.effects import Run as RunJob
 from headrace.server import jobs as jobs_module
 from headrace.server.worker import WorkerLost
 from headrace.storage.errors import is_io_error, is_transient
+from headrace.storage.jobs import JobKind
 from server.fake_node import ECHO, JOB, Call, running_server
 from server.jobs_for_tests import Compute, Return
 
@@ -83,6 +84,38 @@ def test_queues_are_first_in_first_out_and_independent(run: Run, tmp_path: Path)
             assert order == [2, 0, 1]
             assert server.node.results == [(2, 2), (0, 0), (1, 1)]
             assert server.jobs.is_idle
+
+    run(story())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a priority of their own on Linux only")
+def test_a_patient_job_lets_others_go_first(run: Run, tmp_path: Path) -> None:
+    """The hash of a stranger's password must not take the processor from the loop or threads from fsync."""
+
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            gate = threading.Event()
+
+            def patient(_: Any) -> int:
+                gate.wait(10)
+                return os.getpriority(os.PRIO_PROCESS, 0)
+
+            directory, own = server.node.directory, os.getpriority(os.PRIO_PROCESS, 0)
+            others = [Call(lambda _: os.getpriority(os.PRIO_PROCESS, 0)) for _ in range(2)]
+            server.node.effects += [
+                RunJob(number, directory, f"login-{number}", Call(patient, JobKind.PATIENT))
+                for number in range(jobs_module.THREADS_MAX)
+            ]
+            server.node.effects += [
+                RunJob(100 + number, directory, f"flush-{number}", job) for number, job in enumerate(others)
+            ]
+            server.settle()
+            await server.until(lambda: len(server.node.results) == 2)
+            assert [found for _, found in server.node.results] == [own, own]
+            gate.set()
+            await server.until(lambda: len(server.node.results) == 2 + jobs_module.THREADS_MAX)
+            assert {found for _, found in server.node.results[2:]} == {min(19, own + jobs_module.NICENESS)}
+            assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
     run(story())
 

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.machines.http.connection import HEAD_BYTES_MAX
 from headrace.node.metrics import ApiMetrics, Metrics
 from headrace.server import http as http_module
 from headrace.server import metrics as metrics_module
-from headrace.server.http import CONNECTIONS_MAX, HEAD_BYTES_MAX
+from headrace.server.http import CONNECTIONS_MAX
 from headrace.server.listeners import CannotListen
 from headrace.server.logs import Log
 from headrace.server.metrics import Text
@@ -25,8 +26,8 @@ Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 async def get(server: RunningServer, head: bytes) -> tuple[bytes, bytes]:
-    assert server.process.metrics is not None
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.process.metrics.port)
+    assert server.process.http is not None
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.process.http.ports[0])
     writer.write(head)
     try:
         status, _, body = (await reader.read()).partition(b"\r\n\r\n")
@@ -43,7 +44,7 @@ def test_what_is_counted(run: Run, tmp_path: Path) -> None:
             client = await server.client()
             assert await client.ask(ECHO, 1, b"hello") == b"hello"
             gc.collect()
-            status, body = await get(server, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            status, body = await get(server, b"GET /metrics HTTP/1.0\r\n\r\n")
             assert status.startswith(b"HTTP/1.1 200 OK\r\n")
             families = {family.name: family for family in text_string_to_metric_families(body.decode())}
             assert families["headrace_connections"].samples[0].value == 1
@@ -76,8 +77,8 @@ def test_only_this_machine_reaches_it_unless_told(run: Run, tmp_path: Path) -> N
 def test_a_taken_port_is_said_before_the_node_is_opened(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         async with running_server(tmp_path / "a", headrace_metrics_port=0) as server:
-            assert server.process.metrics is not None
-            port = server.process.metrics.port
+            assert server.process.http is not None
+            (port,) = server.process.http.ports
 
             def make_node(around: Any) -> Any:
                 raise AssertionError("it must not be opened")
@@ -101,7 +102,7 @@ def test_the_nodes_own_numbers(run: Run, tmp_path: Path) -> None:
             server.process.driver.handle = metrics_module.timed(node.handle, node.metrics)
             client = await server.client()
             await client.ask(ECHO, 1)
-            _, body = await get(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+            _, body = await get(server, b"GET /metrics HTTP/1.0\r\n\r\n")
             families = {family.name: family for family in text_string_to_metric_families(body.decode())}
             (sample,) = families["headrace_requests"].samples
             assert (sample.labels, sample.value) == ({"api": "Produce"}, 3)
@@ -116,14 +117,13 @@ def test_the_nodes_own_numbers(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"GET /elsewhere HTTP/1.1\r\n\r\n", b"404"),
-        (b"GET /../metrics HTTP/1.1\r\n\r\n", b"404"),
-        (b"POST /metrics HTTP/1.1\r\n\r\n", b"405"),
+        (b"GET /elsewhere HTTP/1.0\r\n\r\n", b"404"),
+        (b"GET /../metrics HTTP/1.0\r\n\r\n", b"404"),
+        (b"POST /metrics HTTP/1.0\r\n\r\n", b"405"),
         (b"nonsense\r\n\r\n", b"400"),
-        (b"PUT /config HTTP/1.1\r\nContent-Length: 9999999\r\n\r\n", b"413"),
-        (b"PUT /config HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"411"),
-        (b"PUT /config HTTP/1.1\r\nContent-Length: -1\r\n\r\n", b"400"),
-        (b"HEAD /metrics?x=1 HTTP/1.1\r\n\r\n", b"200"),
+        (b"PUT /config HTTP/1.0\r\nContent-Length: 9999999\r\n\r\n", b"413"),
+        (b"PUT /config HTTP/1.0\r\nContent-Length: -1\r\n\r\n", b"400"),
+        (b"HEAD /metrics?x=1 HTTP/1.0\r\n\r\n", b"200"),
     ],
 )
 def test_other_requests(run: Run, tmp_path: Path, head: bytes, status: bytes) -> None:
@@ -139,7 +139,8 @@ def test_other_requests(run: Run, tmp_path: Path, head: bytes, status: bytes) ->
 def test_a_head_without_end_is_cut_off(run: Run, tmp_path: Path) -> None:
     async def story() -> None:
         async with running_server(tmp_path, headrace_metrics_port=0) as server:
-            assert await get(server, b"GET /" + b"x" * 3 * HEAD_BYTES_MAX) == (b"", b"")
+            head, _ = await get(server, b"GET /" + b"x" * 3 * HEAD_BYTES_MAX)
+            assert head.startswith(b"HTTP/1.1 431 ")
 
     run(story())
 
@@ -151,7 +152,7 @@ def test_silent_scrapers_are_cut_off(run: Run, tmp_path: Path, monkeypatch: pyte
         async with running_server(tmp_path, headrace_metrics_port=0) as server:
             asked = [get(server, b"GET ") for _ in range(CONNECTIONS_MAX + 5)]
             assert await asyncio.gather(*asked) == [(b"", b"")] * (CONNECTIONS_MAX + 5)
-            status, _ = await get(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+            status, _ = await get(server, b"GET /metrics HTTP/1.0\r\n\r\n")
             assert status.startswith(b"HTTP/1.1 200")
 
     run(story())

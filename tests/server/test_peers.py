@@ -48,10 +48,15 @@ class Sender:
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes | Unanswered]] = []
+        self.keeps = False
+        self.kept: list[memoryview] = []
         self.connections = PeerConnections(asyncio.get_running_loop(), self._answered)
 
-    def _answered(self, ticket: int, answer: memoryview | Unanswered) -> None:
+    def _answered(self, ticket: int, answer: memoryview | Unanswered) -> bool:
         self.answers.append((ticket, answer if isinstance(answer, Unanswered) else bytes(answer[4:])))
+        if self.keeps and not isinstance(answer, Unanswered):
+            self.kept.append(answer[4:])
+        return self.keeps
 
     def send(self, ticket: int, peer: Peer, lane: str = "a") -> None:
         self.connections.send(ticket, peer, lane, struct.pack(">ihhi", 8, 18, 0, ticket))
@@ -99,6 +104,26 @@ def test_requests_of_a_lane_share_a_connection_and_lanes_do_not() -> None:
         node.answer(first, 2, b"two")
         await until(lambda: len(sender.answers) == 3)
         assert sender.answers == [(3, b"three"), (1, b"one"), (2, b"two")]
+
+    play(story)
+
+
+@pytest.mark.parametrize("size", [10, BUFFER_BYTES, 5_000_000])
+def test_an_answer_that_is_kept_stays_where_it_is(size: int) -> None:
+    async def story(sender: Sender, node: Node) -> None:
+        sender.keeps = True
+        bodies = [bytes([number]) * size for number in range(1, 5)]
+        for ticket, body in enumerate(bodies, 1):
+            sender.send(ticket, node.peer)
+            await until(lambda count=ticket: len(node.received) == count)  # type: ignore[misc]
+            if ticket == 2:
+                continue  # two answers come at once
+            if ticket == 3:
+                node.answer(0, 2, bodies[1])
+            node.answer(0, ticket, body)
+            await until(lambda count=ticket: len(sender.answers) == count)  # type: ignore[misc]
+        await asyncio.sleep(0.01)
+        assert sender.kept == bodies
 
     play(story)
 

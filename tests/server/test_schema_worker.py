@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from headrace.machines.http.messages import HttpRequest
 from headrace.machines.schema_registry.errors import RegistryError
 from headrace.machines.schema_registry.registry import Registry
 from headrace.server import schema_worker
-from headrace.server.http import HttpRequest
 from headrace.server.registry_rest import Answer
 from headrace.server.schema_worker import SchemaWorker, Superseded, learn
 

@@ -49,6 +49,7 @@ def test_a_node_with_registry_and_metrics_loads_neither_their_code_nor_http(tmp_
         *("headrace.schema_formats", "headrace.machines.schema_registry", "headrace.server.registry"),
         *("headrace.server.registry_rest", "headrace.server.schema_worker", "headrace.server.worker"),
         *("headrace.client", "headrace.cli", "headrace.node.handlers", "headrace.node.express"),
+        *("h11", "headrace.node.http_clients", "headrace.machines.http.connection"),
         *("http", "urllib", "email", "multiprocessing", "ctypes", "encodings.idna", "getopt", "argparse"),
         *("pathlib", "shutil", "tempfile", "random", "secrets", "uuid", "decimal", "fractions", "tomllib"),
         *("click", "rich", "fastavro", "google", "pyarrow", "importlib.metadata"),

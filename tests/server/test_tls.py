@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,10 @@ from typing import Any
 import pytest
 
 from harness.certificates import Authority
+from headrace.base.time import Now
+from headrace.machines.configs.values import InvalidConfig
+from headrace.node.connection import Connection
+from headrace.node.effects import Mute
 from headrace.server import tls, tls_reload
 from headrace.server.listeners import CannotListen
 from headrace.server.logs import Log
@@ -193,6 +198,32 @@ class TestClientCertificates:
 
         run(story())
 
+    @pytest.mark.parametrize(
+        ("client_auth", "has_ticket"), [("none", True), ("requested", False), ("required", False)]
+    )
+    def test_no_ticket_brings_a_client_back_without_its_certificate(
+        self,
+        run: Run,
+        tmp_path: Path,
+        keys: dict[str, object],
+        authority: Authority,
+        client_auth: str,
+        *,
+        has_ticket: bool,
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys, ssl_client_auth=client_auth) as server:
+                for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+                    context = trusting(authority)
+                    context.minimum_version = context.maximum_version = version
+                    context.load_cert_chain(authority.issue("alice").both)
+                    client = await secure_client(server, context)
+                    await client.ask(ECHO, 1)
+                    session = client.writer.get_extra_info("ssl_object").session
+                    assert (session is not None and session.has_ticket) is has_ticket
+
+        run(story())
+
 
 class TestNewCertificates:
     def test_files_that_change(
@@ -208,7 +239,11 @@ class TestNewCertificates:
 
         async def story() -> None:
             file.write_bytes(authority.issue("first").both.read_bytes())
-            listening = {"listeners": "SSL://127.0.0.1:0", "ssl_keystore_location": file}
+            listening = {
+                "listeners": "SSL://127.0.0.1:0",
+                "ssl_keystore_location": file,
+                "ssl_allow_dn_changes": "true",
+            }
             async with running_server(tmp_path / "data", **listening) as server:
                 client = await secure_client(server, trusting(authority))
                 await client.ask(ECHO, 1)
@@ -229,6 +264,30 @@ class TestNewCertificates:
 
         run(story())
 
+    @pytest.mark.parametrize("kind", ["keystore", "truststore"])
+    def test_files_with_bytes_that_are_not_text(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority, kind: str
+    ) -> None:
+        """As a disk or an editor leaves them: an error of that file, and not of ours."""
+        file = tmp_path / "changed.pem"
+        whole = Path(str(keys[f"ssl_{kind}_location"])).read_bytes()
+        file.write_bytes(whole)
+        given = keys | {f"ssl_{kind}_location": file, "ssl_client_auth": "requested"}
+
+        async def story() -> None:
+            async with running_server(tmp_path / "data", **given) as server:
+                at = whole.index(b"-----END CERTIFICATE") - 50
+                file.write_bytes(whole[:at] + b"\xff" + whole[at + 1 :])
+                assert server.process.certificates is not None
+                server.process.certificates.reload()
+                (told,) = server.logged("certificates_not_loaded")
+                assert f"ssl.{kind}.location" in told
+                assert server.process.connections.reloads_failed == 1
+                client = await secure_client(server, trusting(authority))
+                assert await client.ask(ECHO, 1, b"on") == b"on"
+
+        run(story())
+
     def test_loaded_again_when_asked(
         self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
     ) -> None:
@@ -242,8 +301,169 @@ class TestNewCertificates:
 
         run(story())
 
+    @pytest.mark.parametrize(
+        ("settings", "name", "alternatives", "says"),
+        [
+            ({}, "broker", "DNS:localhost,IP:127.0.0.1,DNS:more.example.org", None),
+            ({}, "other", "DNS:localhost,IP:127.0.0.1", "ssl.allow.dn.changes=true allows that"),
+            ({}, "broker", "DNS:localhost", "ssl.allow.san.changes=true allows that"),
+            ({"ssl_allow_dn_changes": "true"}, "other", "DNS:localhost,IP:127.0.0.1", None),
+            ({"ssl_allow_san_changes": "true"}, "broker", "DNS:localhost", None),
+        ],
+    )
+    def test_another_identity_is_not_taken_by_mistake(
+        self,
+        run: Run,
+        tmp_path: Path,
+        authority: Authority,
+        settings: dict[str, object],
+        name: str,
+        alternatives: str,
+        says: str | None,
+    ) -> None:
+        """As in Kafka: a file for another host, copied to the wrong place, changes nothing."""
+        file = tmp_path / "broker.pem"
+
+        async def story() -> None:
+            file.write_bytes(authority.issue("broker").both.read_bytes())
+            listening = {"listeners": "SSL://127.0.0.1:0", "ssl_keystore_location": file}
+            async with running_server(tmp_path / "data", **listening, **settings) as server:
+                file.write_bytes(authority.issue(name, alternatives).both.read_bytes())
+                assert server.process.certificates is not None
+                server.process.certificates.reload()
+                refused = server.logged("certificates_not_loaded")
+                assert len(refused) == (says is not None)
+                assert says is None or says in str(refused)
+
+        run(story())
+
+    def test_dynamic_settings_name_another_file(
+        self, run: Run, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tls_reload, "PERIOD_S", 0.001)
+        first, second = authority.issue("broker"), authority.issue("two", "DNS:localhost")
+        key = "listener.name.ssl.ssl.keystore.location"
+
+        async def story() -> None:
+            listening = {
+                "listeners": "SSL://127.0.0.1:0",
+                "ssl_keystore_location": first.both,
+                "ssl_allow_dn_changes": "true",
+                "ssl_allow_san_changes": "true",
+            }
+            async with running_server(tmp_path / "data", **listening) as server:
+                node, before = server.node, server.node.settings
+
+                async def change(path: Path, event: str) -> str:
+                    already = len(server.logged(event))
+                    node.settings = before.overlaid({key: str(path)}, {})
+                    await server.until(lambda: len(server.logged(event)) > already)
+                    client = await secure_client(server, trusting(authority))
+                    ((_, name),) = client.writer.get_extra_info("peercert")["subject"][0]
+                    return str(name)
+
+                assert await change(second.both, "certificates_loaded") == "two"
+                assert await change(tmp_path / "missing.pem", "certificates_not_loaded") == "two"
+                assert server.process.connections.reloads_failed == 1
+                assert await change(first.both, "certificates_loaded") == "broker"
+
+        run(story())
+
+    def test_certificates_are_tried_before_they_are_set(
+        self, run: Run, tmp_path: Path, authority: Authority
+    ) -> None:
+        first, renewed = authority.issue("broker"), tmp_path / "renewed.pem"
+        second = authority.issue("two")
+        broken = tmp_path / "broken.pem"
+        broken.write_text(first.key.read_text() + second.certificate.read_text())
+        renewed.write_text(first.both.read_text())
+        key = "listener.name.ssl.ssl.keystore.location"
+
+        async def story() -> None:
+            listening = {"listeners": "SSL://127.0.0.1:0", "ssl_keystore_location": first.both}
+            async with running_server(tmp_path / "data", **listening) as server:
+                before, context = server.node.settings, server.process._tls["SSL"].context
+                for path, says in (
+                    (tmp_path / "missing.pem", "cannot read"),
+                    (broken, "key"),
+                    (second.both, "ssl.allow.dn.changes"),
+                ):
+                    with pytest.raises(InvalidConfig) as raised:
+                        server.node.check_certificates(before.overlaid({key: str(path)}, {}))
+                    assert says in str(raised.value)
+                server.node.check_certificates(before.overlaid({key: str(renewed)}, {}))
+                assert server.process._tls["SSL"].context is context, "it is not used yet"
+
+        run(story())
+
+    def test_the_metrics_tell_when_it_expires(
+        self, run: Run, tmp_path: Path, authority: Authority, keys: dict[str, object]
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys) as server:
+                left_s = server.process.connections.certificates_expire()["SSL"] - time.time()
+                assert 86_400 < left_s <= 2 * 86_400
+
+        run(story())
+
+
+class TestSeveralCertificates:
+    @pytest.mark.parametrize("key_is_first", [True, False])
+    def test_clients_get_the_one_for_the_host_that_they_name(
+        self, run: Run, tmp_path: Path, authority: Authority, *, key_is_first: bool
+    ) -> None:
+        file = tmp_path / "both.pem"
+        text = ""
+        for name, hosts in (("inside", "localhost"), ("outside", "kafka.example.org,DNS:*.example.com")):
+            issued = authority.issue(name, f"DNS:{hosts}")
+            parts = [issued.key.read_text(), issued.certificate.read_text()]
+            text += "".join(parts if key_is_first else parts[::-1])
+        file.write_text(text)
+
+        async def shown(server: RunningServer, host: str) -> str:
+            context = trusting(authority)
+            context.check_hostname = False
+            _, writer = await asyncio.open_connection(
+                "127.0.0.1", server.port, ssl=context, server_hostname=host
+            )
+            certificate = writer.get_extra_info("peercert")
+            writer.close()
+            ((_, name),) = certificate["subject"][0]
+            return str(name)
+
+        async def story() -> None:
+            listening = {"listeners": "SSL://127.0.0.1:0", "ssl_keystore_location": file}
+            async with running_server(tmp_path / "data", **listening) as server:
+                assert await shown(server, "localhost") == "inside"
+                assert await shown(server, "KAFKA.example.org") == "outside"
+                assert await shown(server, "one.example.com") == "outside"
+                assert await shown(server, "one.two.example.com") == "inside"
+                assert await shown(server, "unknown.example.net") == "inside"
+                client = await secure_client(server, trusting(authority))
+                assert await client.ask(ECHO, 1, b"hello") == b"hello"
+
+        run(story())
+
 
 class TestRefusals:
+    def test_a_client_that_wants_to_negotiate_again(
+        self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
+    ) -> None:
+        async def story() -> None:
+            async with running_server(tmp_path, **keys) as server:
+                address = f"127.0.0.1:{server.port}"
+                program = await asyncio.create_subprocess_exec(
+                    *("openssl", "s_client", "-tls1_2", "-connect", address),
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.STDOUT,
+                )
+                said, _ = await program.communicate(b"R\n")  # what it takes for an order to do so
+                assert b"RENEGOTIATING" in said
+                assert b"no renegotiation" in said
+
+        run(story())
+
     @pytest.mark.parametrize(
         ("said", "reason"),
         [
@@ -287,6 +507,36 @@ class TestRefusals:
                 await client.send(b"\x16\x03\x01")
                 assert await client.is_closed()
                 assert "not finished after" in server.logged("connection_closed")[0]
+
+        run(story())
+
+    def test_a_new_connection_that_is_held_has_all_its_time_afterwards(
+        self,
+        run: Run,
+        tmp_path: Path,
+        keys: dict[str, object],
+        authority: Authority,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """There are too many new connections: its handshake does not begin yet, and is not late."""
+
+        async def story() -> None:
+            async with running_server(tmp_path, **keys) as server:
+                node, later = server.node, asyncio.get_running_loop().call_later
+                until: list[float] = []
+
+                def connected(now: Now, connection: Connection) -> None:
+                    node.connections.append(connection)
+                    until.append(now.after_ms(60))
+                    node.effects.append(Mute(connection, now.after_ms(60)))
+                    # long enough to shake hands in, once it may begin
+                    later(0.03, lambda: monkeypatch.setattr(tls, "HANDSHAKE_S_MAX", 60.0))
+
+                node.connected = connected  # type: ignore[method-assign]
+                monkeypatch.setattr(tls, "HANDSHAKE_S_MAX", 0.01)
+                client = await secure_client(server, trusting(authority))
+                assert await client.ask(ECHO, 1, b"in") == b"in"
+                assert node.moments[0].mono >= until[0] - 0.001
 
         run(story())
 

@@ -18,9 +18,11 @@ from harness.broker import Broker
 from harness.headrace import Headrace
 from harness.registry_broker import RegistryBroker
 from harness.spark_queries import await_end
+from harness.tokens import IdentityProvider
 from harness.wait import run_to_end
 from headrace.spark import worker_python
 from spark.rival import KAFKA
+from spark.secured import Secured
 
 FORMAT = "headrace"
 WORKER_MODULE = "pyspark.sql.streaming.python_streaming_source_runner"
@@ -191,6 +193,18 @@ def stream(spark: SparkSession, servers: str) -> Callable[..., DataFrame]:
         return reader.load(topic) if topic is not None else reader.load()
 
     return load
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker that lets nobody in without a login, and nothing be done without a right."""
+    with IdentityProvider() as issuer:
+        made = Secured(tmp_path_factory.mktemp("secured"), issuer)
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop()
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import headrace
 import headrace.spark
-from docs.fenced import ROOT, Block, to_run
+from docs.fenced import ROOT, SPARK_SECTIONS, Block, to_run
 from harness.page_reader import Reader
 from harness.wait import eventually
 
@@ -109,4 +109,4 @@ class SparkReader(Reader):
 
 if __name__ == "__main__":
     with SparkReader(Path.cwd()) as reader:
-        reader.follow(to_run(sys.argv[1], with_spark=True if sys.argv[1] == "README.md" else None))
+        reader.follow(to_run(sys.argv[1], with_spark=True if sys.argv[1] in SPARK_SECTIONS else None))

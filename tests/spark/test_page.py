@@ -18,6 +18,7 @@ HERE = Path(__file__).resolve()
 PATIENCE_S = 600  # of a machine that has time
 PAGES = [
     "README.md",
+    "docs/lake.md",
     "docs/spark.md",
     "docs/spark-sink.md",
     "docs/spark-tutorial.md",

@@ -4,7 +4,7 @@ the broker's own registry.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -107,14 +107,24 @@ LANGUAGES = [
 ]
 
 
+@pytest.fixture
+def confluent(registry_broker: RegistryBroker) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": registry_broker.url}) as client:
+        yield client
+
+
 @pytest.mark.parametrize("language", LANGUAGES, ids=lambda one: one.format)
 def test_every_writer_with_every_reader(
-    spark: SparkSession, registry_broker: RegistryBroker, orders: str, language: Language
+    spark: SparkSession,
+    registry_broker: RegistryBroker,
+    confluent: SchemaRegistryClient,
+    orders: str,
+    language: Language,
 ) -> None:
     topic = orders
     clients = {
         "headrace": language.headrace(Registry(registry_broker.url), topic),
-        "confluent": language.confluent(SchemaRegistryClient({"url": registry_broker.url}), topic),
+        "confluent": language.confluent(confluent, topic),
     }
     with headrace.Producer(registry_broker.servers) as producer:
         for name, client in clients.items():

@@ -41,8 +41,8 @@ def test_avro_goes_in_and_out(broker: Broker) -> None:
 
 
 def test_a_client_of_confluents(broker: Broker) -> None:
-    client = SchemaRegistryClient({"url": broker.registry_url})
-    id = client.register_schema("clicks-value", ConfluentSchema(CLICK, "AVRO"))
+    with SchemaRegistryClient({"url": broker.registry_url}) as client:
+        id = client.register_schema("clicks-value", ConfluentSchema(CLICK, "AVRO"))
     assert Registry(broker.registry_url).schema(id).text == CLICK
 
 

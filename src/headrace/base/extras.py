@@ -10,8 +10,11 @@ from typing import Final
 
 # library → extra; what is not here, users bring along with the types that they hand in
 EXTRAS: Final = {
+    "deltalake": "lake",
     "fastavro": "schemas",
     "google.protobuf": "schemas",
+    "jwt": "oauth",
+    "numpy": "lake",
     "pandas": "spark",
     "pyarrow": "arrow",
     "pyspark": "spark",

@@ -143,3 +143,7 @@ RECODED_INLINE_BYTES_MAX = 16 * 1024
 HELD_BYTES_PER_CONNECTION_MAX = 8 * 1024 * 1024
 HELD_BYTES_MAX = 256 * 1024 * 1024
 HELD_OVERHEAD_BYTES = 1024
+
+# Answers of leaders with large batches that a follower keeps in memory while it writes them in pieces. What
+# comes beyond that is written at once: each partition may have such an answer, and a batch may have 100 MB.
+KEPT_ANSWER_BYTES_MAX = 64 * 1024 * 1024

@@ -41,6 +41,6 @@ def _initializer(cls: type[Value]) -> Callable[..., None]:
     arguments = ", ".join(f"{name}=_{name}" if f"_{name}" in defaults else name for name in cls._names)
     stores = "".join(f"    self.{name} = {name}\n" for name in cls._names) or "    pass\n"
     source = f"def __init__(self, {arguments}):\n{stores}"
-    exec(compile(source, f"<{cls.__name__}.__init__>", "exec"), defaults)
+    exec(compile(source, f"<{cls.__name__}.__init__>", "exec"), defaults)  # nosec B102  # source of our own, from names of fields
     made: Callable[..., None] = defaults["__init__"]
     return made

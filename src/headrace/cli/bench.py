@@ -15,7 +15,7 @@ from headrace.cli.client_settings import broker_options
 from headrace.cli.options import SIZE
 from headrace.cli.progress import ProgressBar
 from headrace.cli.reading import reader
-from headrace.cli.terminal import bytes_text, print_json, print_table
+from headrace.cli.terminal import bytes_text, print_json, print_table, say
 from headrace.cli.writing import Writer, acks_option, compression_option
 from headrace.client.cluster import TopicPartition
 from headrace.client.threads.consumer import Consumer
@@ -121,13 +121,13 @@ def command(
         ],
         right=("RECORDS/S", "BYTES/S", "SECONDS"),
     )
-    click.echo()
+    say()
     print_table(
         ("", "P50 µs", "P99 µs", "P99.9 µs"),
         [(lag.what, f"{lag.p50_us:,.0f}", f"{lag.p99_us:,.0f}", f"{lag.p999_us:,.0f}") for lag in latencies],
         right=("P50 µs", "P99 µs", "P99.9 µs"),
     )
-    click.echo(
+    say(
         f"\none Python client, {records:,} records of {size} bytes, {partitions} partition(s), acks={acks}, "
         f"compression {compression}; the client itself is usually the bottleneck"
     )

@@ -5,6 +5,7 @@ overrides the file. They are stored in click's context, where the code that make
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -74,6 +75,13 @@ def _keep_file(context: click.Context, _: click.Parameter, path: str | None) -> 
         raise click.ClickException(f"{error}.") from error
     for name, value in values.items():
         _keep(context, name, value, f"{path}:{lines[name]}: ", is_last_word=False)
+
+
+def use_file(path: Path) -> None:
+    """As if --client-config had named it, for clients that this command makes."""
+    context = click.get_current_context()
+    context.meta.pop(_SAID, None)
+    _keep_file(context, context.command.params[0], str(path))
 
 
 def _keep_single(context: click.Context, _: click.Parameter, given: tuple[tuple[str, str], ...]) -> None:

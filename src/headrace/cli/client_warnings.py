@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import click
+from headrace.cli.terminal import say
 
 EARLY_S = 20.0  # commands that do not end by themselves have ended with an error by then
 
@@ -17,7 +17,7 @@ EARLY_S = 20.0  # commands that do not end by themselves have ended with an erro
 def warn(text: str, *, as_json: bool) -> None:
     """Prints a warning. Unlike a hint, it also appears when stderr is not a terminal."""
     shown = json.dumps({"warning": text}, ensure_ascii=False) if as_json else f"Warning: {text}"
-    click.echo(shown, err=True)
+    say(shown, err=True)
 
 
 @contextmanager

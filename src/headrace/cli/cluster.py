@@ -16,7 +16,7 @@ from headrace.cli.cluster_health import (
     health_of_partitions,
 )
 from headrace.cli.sinks import sinks
-from headrace.cli.terminal import bytes_text, count_text, print_json, print_table
+from headrace.cli.terminal import bytes_text, count_text, print_json, print_table, say
 from headrace.cli.transactions import transactions
 from headrace.client.admin.cluster import ClusterDescription, Quorum, QuorumReplica
 from headrace.client.admin.configs import Resource
@@ -83,7 +83,7 @@ def describe(
         elif found:
             _print_partitions(found)
         else:
-            click.echo("no such partitions")
+            say("no such partitions")
     elif as_json:
         print_json(_as_json(health))
     else:
@@ -155,10 +155,10 @@ def _quorum(admin: Admin) -> Quorum | None:
 
 
 def _print(health: ClusterHealth) -> None:
-    click.secho(f"cluster {health.cluster_id} is {health.state}: {health.verdict}", bold=True)
-    click.echo()
+    say(f"cluster {health.cluster_id} is {health.state}: {health.verdict}", bold=True)
+    say()
     _print_quorum(health)
-    click.echo()
+    say()
     rows = [
         (
             broker.broker_id,
@@ -176,23 +176,23 @@ def _print(health: ClusterHealth) -> None:
         right=("BROKER", "LEADS", "REPLICAS"),
     )
     if health.directories:
-        click.echo()
+        say()
         _print_directories(health.directories)
     worrying = [one for one in health.partitions if one.needs_attention]
     if worrying:
-        click.echo()
+        say()
         _print_partitions(worrying[:PARTITIONS_SHOWN])
         left = len(worrying) - PARTITIONS_SHOWN
         if left > 0:
-            click.echo(f"and {count_text(left, 'partition')} more; --under-replicated lists all")
+            say(f"and {count_text(left, 'partition')} more; --under-replicated lists all")
 
 
 def _print_quorum(health: ClusterHealth) -> None:
     quorum = health.quorum
     if quorum is None:
-        click.echo("quorum: no leader answered")
+        say("quorum: no leader answered")
         return
-    click.echo(
+    say(
         f"quorum: leader {quorum.leader_id}, epoch {quorum.leader_epoch}, "
         f"high watermark {quorum.high_watermark}"
     )

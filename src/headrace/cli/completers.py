@@ -45,6 +45,25 @@ def transactional_ids(context: click.Context, parameter: click.Parameter, begun:
     return _matching(context, parameter, begun, _ask_broker(context, names))
 
 
+def users(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    """Users with passwords, with `User:` before their names if that was typed."""
+    kind = "User:" if begun.startswith("User:") else ""
+
+    def names(admin: "Admin") -> list[str]:
+        return [kind + name for name in admin.describe_users()]
+
+    return _matching(context, parameter, begun, _ask_broker(context, names))
+
+
+def tenants(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    def names(admin: "Admin") -> list[str]:
+        from headrace.cli.tenant import tenant_names
+
+        return tenant_names(admin)
+
+    return _matching(context, parameter, begun, _ask_broker(context, names))
+
+
 def sinks(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
     def names(admin: "Admin") -> list[str]:
         return [sink.app_id for sink in admin.list_sinks()]
@@ -90,6 +109,18 @@ def resource_settings(context: click.Context, parameter: click.Parameter, begun:
     return _matching(context, parameter, begun, _with_equals(_kind(context)))
 
 
+def quota_keys(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    from headrace.cli.quota import CLIENT_KEYS, IP_KEYS
+
+    return _matching(context, parameter, begun, CLIENT_KEYS + IP_KEYS)
+
+
+def quota_values(context: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    from headrace.cli.quota import CLIENT_KEYS, IP_KEYS
+
+    return _matching(context, parameter, begun, [f"{key}=" for key in CLIENT_KEYS + IP_KEYS])
+
+
 def _keys(kind: str) -> list[str]:
     from headrace.machines.configs.definition import (
         broker_config_keys,
@@ -130,10 +161,15 @@ def subjects(context: click.Context, parameter: click.Parameter, begun: str) -> 
 def _matching(
     context: click.Context, parameter: click.Parameter, begun: str, names: Iterable[str]
 ) -> list[str]:
-    """Names that begin with what was typed, without those on the command line already."""
+    """Names that begin with what was typed, without those on the command line already, and without those
+    that a shell must not show: it prints control characters as they are.
+    """
+    from headrace.cli.terminal import visible
+
     given = context.params.get(parameter.name or "")
     taken = set(given) if isinstance(given, tuple) else set()
-    return [name for name in names if name.startswith(begun) and name not in taken][:OFFERED_MAX]
+    offered = (name for name in names if name.startswith(begun) and name not in taken)
+    return [name for name in offered if visible(name) == name][:OFFERED_MAX]
 
 
 def _ask_broker(context: click.Context, names: Callable[["Admin"], list[str]]) -> list[str]:

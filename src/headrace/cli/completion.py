@@ -61,6 +61,6 @@ def command(shell: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"shell": chosen, "script": script, "install": INSTALL[chosen]})
         return
-    click.echo(script)
+    click.echo(script)  # ours, to the letter
     if sys.stdout.isatty():
         note(f"install it with: {INSTALL[chosen]}")

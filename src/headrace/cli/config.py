@@ -8,7 +8,7 @@ from headrace.cli.completers import resource_keys, resource_settings, resources
 from headrace.cli.options import KEY_VALUE, SETTING
 from headrace.cli.quantities import setting_text
 from headrace.cli.suggestions import closest, suggesting_topics
-from headrace.cli.terminal import count_text, note, print_json, print_table
+from headrace.cli.terminal import count_text, note, print_json, print_table, say
 from headrace.client.admin.configs import Append, Resource, ResourceKind, Setting, Subtract
 from headrace.client.errors import InvalidInput
 
@@ -68,7 +68,9 @@ def get(
         print_table(("KEY", "VALUE", "SOURCE", "DEFAULT"), [_row(setting) for setting in settings])
     if docs:
         for setting in settings:
-            click.echo(f"\n{setting.name}\n    {setting.documentation or 'The broker sent no description.'}")
+            say()
+            say(setting.name)
+            say(f"    {setting.documentation or 'The broker sent no description.'}")
     if hidden:
         note(f"{count_text(hidden, 'setting')} with default values are hidden; --all shows them")
 
@@ -150,4 +152,4 @@ def set_values(
     if as_json:
         print_json({"resource": [kind, name], "changed": sorted(changes), "dry_run": dry_run})
     else:
-        click.echo(f"{'would change' if dry_run else 'changed'} {', '.join(sorted(changes))} of {resource}")
+        say(f"{'would change' if dry_run else 'changed'} {', '.join(sorted(changes))} of {resource}")

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace.cli.terminal import visible
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -25,4 +27,4 @@ def confirm(question: str, *, yes: bool) -> None:
             "To confirm, give --yes.",
             click.get_current_context(),
         )
-    click.confirm(question, abort=True, err=True)
+    click.confirm(visible(question), abort=True, err=True)

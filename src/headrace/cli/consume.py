@@ -12,7 +12,7 @@ from headrace.cli.administer import administer
 from headrace.cli.client_settings import client_options
 from headrace.cli.completers import groups as complete_groups
 from headrace.cli.completers import topics as complete_topics
-from headrace.cli.formats import compile_format
+from headrace.cli.formats import compile_format, for_terminal
 from headrace.cli.group_reading import read_as_member
 from headrace.cli.moments import Edge, Moment, parse_moment
 from headrace.cli.options import DEFAULT_REGISTRY, optional_registry_option, partitions_option, timeout_option
@@ -156,7 +156,8 @@ def _renderer(
     form: str | None, key_separator: str | None, as_json: bool, decoder: "Decoder | None"
 ) -> Callable[[Message], bytes]:
     if as_json:
-        return _json_line if decoder is None else decoder.json_line
+        line = _json_line if decoder is None else decoder.json_line
+        return for_terminal(line) if sys.stdout.isatty() else line
     render = _format(form, key_separator)
     return render if decoder is None else decoder.renderer(render)
 
@@ -167,9 +168,10 @@ def _json_line(record: Message) -> bytes:
 
 def _format(form: str | None, key_separator: str | None) -> Callable[[Message], bytes]:
     if key_separator is not None:
-        return compile_format("%k" + key_separator.replace("%", "%%") + "%s\\n")
+        form = "%k" + key_separator.replace("%", "%%") + "%s\\n"
+        return compile_format(form, is_terminal=sys.stdout.isatty())
     try:
-        return compile_format("%s\\n" if form is None else form)
+        return compile_format("%s\\n" if form is None else form, is_terminal=sys.stdout.isatty())
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--format") from None
 

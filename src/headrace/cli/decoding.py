@@ -13,9 +13,7 @@ from datetime import date, datetime
 from datetime import time as time_of_day
 from typing import Any
 
-import click
-
-from headrace.cli.terminal import count_text
+from headrace.cli.terminal import count_text, say
 from headrace.client.cluster import TopicPartition
 from headrace.records._messages import Message
 from headrace.records.json_lines import write_json_line
@@ -73,7 +71,7 @@ class Decoder:
         """Prints how many records beyond the first ten could not be decoded."""
         if self.undecodable > NOTES_MAX:
             more = count_text(self.undecodable - NOTES_MAX, "more record")
-            click.echo(f"{more} could not be decoded", err=True)
+            say(f"{more} could not be decoded", err=True)
 
     def _note(self, record: Message, faults: dict[str, str]) -> None:
         if not faults:
@@ -82,7 +80,7 @@ class Decoder:
         if self.undecodable <= NOTES_MAX:
             at = TopicPartition(record.topic, record.partition)
             said = "; ".join(f"the {part} is printed without decoding: {why}" for part, why in faults.items())
-            click.echo(f"{at} offset {record.offset}: {said}", err=True)
+            say(f"{at} offset {record.offset}: {said}", err=True)
 
     def _decoded(self, record: Message) -> tuple[dict[str, Any], dict[str, str]]:
         """Values by part, and reasons by part."""

@@ -18,7 +18,7 @@ from headrace.cli.options import SIZE, json_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import ends_of
 from headrace.cli.reading import reader
-from headrace.cli.terminal import bytes_text, print_json, print_table
+from headrace.cli.terminal import bytes_text, print_json, print_table, say
 from headrace.cli.writing import Writer
 from headrace.client.cluster import TopicPartition
 
@@ -63,7 +63,7 @@ def command(records: int, keep: bool, as_json: bool) -> None:
     finally:
         node.stop()
         if keep:
-            click.echo(f"data kept in {directory}", err=True)
+            say(f"data kept in {directory}", err=True)
         else:
             shutil.rmtree(directory, ignore_errors=True)
     if as_json:
@@ -71,26 +71,28 @@ def command(records: int, keep: bool, as_json: bool) -> None:
     if not facts["intact"]:
         raise click.ClickException("the records that were read differ from those that were written.")
     if not as_json:
-        click.secho("No record is lost, duplicated or out of order.", fg="green", bold=True)
+        say("No record is lost, duplicated or out of order.", fg="green", bold=True)
 
 
 def _show(node: LocalNode, records: int, *, quiet: bool) -> dict[str, object]:
-    say = _silence if quiet else click.echo
+    show = _silence if quiet else say
     started_s = node.start()
-    say(f"1. a broker at {node.bootstrap}, ready after {started_s * 1000:.0f} ms")
+    show(f"1. a broker at {node.bootstrap}, ready after {started_s * 1000:.0f} ms")
     written, read = Tally(), Tally()
     with administer(node.bootstrap, READ_TIMEOUT_S) as admin:
         admin.create_topic(TOPIC, partitions=PARTITIONS)
-        say(f"2. topic {TOPIC!r} with {PARTITIONS} partitions")
+        show(f"2. topic {TOPIC!r} with {PARTITIONS} partitions")
 
         produced_s = _produce(node.bootstrap, written, records, "3. producing", quiet=quiet)
-        say(f"3. {records:,} records written, {_rate(records, produced_s)}, all acknowledged")
+        show(f"3. {records:,} records written, {_rate(records, produced_s)}, all acknowledged")
         consumed_s = _consume(node.bootstrap, read, written.records, "4. consuming", quiet=quiet)
-        say(f"4. {read.records:,} records read, {_rate(read.records, consumed_s)}; {_verdict(written, read)}")
+        show(
+            f"4. {read.records:,} records read, {_rate(read.records, consumed_s)}; {_verdict(written, read)}"
+        )
 
         extra = max(PARTITIONS, records // 4)
         restarted_s = _produce_through_kill(node, written, extra, quiet=quiet)
-        say(f"5. kill -9 while {extra:,} more are written; it serves again after {restarted_s * 1000:.0f} ms")
+        show(f"5. kill -9 while {extra:,} more are written; serves again after {restarted_s * 1000:.0f} ms")
 
         reread = Tally()
         _consume(node.bootstrap, reread, written.records, "6. reading all", quiet=quiet)
@@ -98,7 +100,7 @@ def _show(node: LocalNode, records: int, *, quiet: bool) -> dict[str, object]:
         ends = ends_of(admin, at_end)
         end_offsets = [ends[at] for at in at_end]
         intact = reread == written and end_offsets == written.counts
-    say(f"6. {reread.records:,} records read after the crash; {_verdict(written, reread)}")
+    show(f"6. {reread.records:,} records read after the crash; {_verdict(written, reread)}")
     if not quiet:
         _compare(written, reread, end_offsets)
     return {

@@ -16,7 +16,7 @@ import click
 
 from headrace.cli.options import json_option
 from headrace.cli.strays import log_directories, strays_in
-from headrace.cli.terminal import bytes_text, count_text, print_json
+from headrace.cli.terminal import bytes_text, count_text, print_json, say, say_marked
 from headrace.machines.metadata.errors import BadMetadata
 from headrace.node.metadata_check import LastStop, check_metadata, epoch_max
 from headrace.node.metadata_files import METADATA_DIRECTORY, METADATA_TOPIC
@@ -49,22 +49,30 @@ class Finding(NamedTuple):
     help="Data directory to check.",
 )
 @click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="Port to check.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Settings file of a broker: check what it leaves open.",
+)
 @json_option
-def command(data: Path, port: int, as_json: bool) -> None:
+def command(data: Path, port: int, config: Path | None, as_json: bool) -> None:
     """Check Python, the compiled modules, libraries, limits, disk and port.
+
+    With --config it also reads a broker's settings and says what they leave open: listeners without TLS,
+    files with passwords that others can read, super users without a login.
 
     If --data has log directories already, it also checks their metadata logs and looks for stray partitions.
     The exit code is 1 if a broker cannot run here. Warnings do not change the exit code.
     """
-    findings = list(examine(data, port))
+    findings = [*examine(data, port), *(_security(config) if config is not None else ())]
     if as_json:
         print_json([finding._asdict() for finding in findings])
     else:
         for finding in findings:
             text, colour = MARKS[finding.state]
-            click.echo(f"{click.style(f'{text:>4}', fg=colour)}  {finding.check}: {finding.found}")
+            say_marked(f"{text:>4}", colour, f"{finding.check}: {finding.found}")
             if finding.advice:
-                click.echo(f"      {finding.advice}")
+                say(f"      {finding.advice}")
     if any(finding.state == "problem" for finding in findings):
         click.get_current_context().exit(1)
 
@@ -81,6 +89,27 @@ def examine(data: Path, port: int) -> Iterator[Finding]:
     yield from _metadata(data)
     yield _port(port)
     yield _spark()
+
+
+def _security(config: Path) -> Iterator[Finding]:
+    from headrace.node.security_advice import advice
+    from headrace.server.config import WrongSettings, read_settings
+
+    try:
+        file = read_settings(config)
+    except WrongSettings as error:
+        yield Finding("settings", "problem", str(error))
+        return
+    found = [
+        Finding("security", "warning", f"{one.subject}: {one.found}", one.advice)
+        for one in advice(file.settings)
+    ]
+    for path in file.open_files:
+        problem = f"{path} has passwords or keys, and every user of this computer can read it"
+        found.append(Finding("security", "warning", problem, f"Run `chmod 600 {path}`."))
+    for text in file.warnings:
+        yield Finding("settings", "warning", text)
+    yield from found or [Finding("security", "ok", f"nothing in {config} is left open")]
 
 
 def _python() -> Finding:

@@ -11,7 +11,7 @@ import click
 from headrace.cli.log_check import check
 from headrace.cli.log_files import Damaged, kind_of, rows_of
 from headrace.cli.options import json_option
-from headrace.cli.terminal import count_text, note
+from headrace.cli.terminal import count_text, note, say, say_lines
 
 VALUE_CHARACTERS_MAX = 200
 
@@ -58,13 +58,13 @@ def _verify(files: list[Path], *, as_json: bool) -> bool:
         for fault in check(file):
             faults += 1
             if as_json:
-                click.echo(json.dumps({"file": str(fault.path), "fault": fault.what}))
+                say(json.dumps({"file": str(fault.path), "fault": fault.what}))
             else:
-                click.echo(f"{fault.path}: {fault.what}")
+                say(f"{fault.path}: {fault.what}")
     if faults or as_json:
         note(f"{count_text(len(files), 'file')} checked, {count_text(faults, 'error')}")
     else:
-        click.echo(f"{count_text(len(files), 'file')} checked, no errors")
+        say(f"{count_text(len(files), 'file')} checked, no errors")
     return faults == 0
 
 
@@ -72,16 +72,21 @@ def _show(files: list[Path], *, with_records: bool, as_json: bool) -> bool:
     is_sound = True
     for number, file in enumerate(files):
         if not as_json:
-            click.secho(f"{'' if number == 0 else chr(10)}{file}", bold=True)
+            if number:
+                say()
+            say(str(file), bold=True)
         try:
             for row in rows_of(file, with_records=with_records):
-                click.echo(json.dumps({"file": str(file)} | row, default=_as_json) if as_json else _line(row))
+                if as_json:
+                    say(json.dumps({"file": str(file)} | row, default=_as_json))
+                else:
+                    say_lines(_line(row))
         except Damaged as error:
             is_sound = False
             if as_json:
-                click.echo(json.dumps({"file": str(file), "fault": str(error)}))
+                say(json.dumps({"file": str(file), "fault": str(error)}))
             else:
-                click.echo(f"{file}: {error}", err=True)
+                say(f"{file}: {error}", err=True)
     return is_sound
 
 

@@ -6,12 +6,15 @@ r"""Format strings for records, with kcat's letters: `%t [%p] %o: %k = %s\n`.
     \n \r \t \\ \0 \xNN are escapes
 
 A format is compiled once into pieces; a record is rendered as bytes, since keys and values need not be text.
+In a pipe they are exact. A terminal obeys control characters, and anybody may have written the records: there
+they are shown as escapes.
 """
 
 import re
 from collections.abc import Callable
 
 from headrace.cli.moments import iso_time
+from headrace.cli.terminal import visible_lines
 from headrace.records._messages import Message
 
 Piece = bytes | Callable[[Message], bytes]
@@ -46,7 +49,11 @@ _LETTERS: dict[str, Callable[[Message], bytes]] = {
 }
 
 
-def compile_format(text: str) -> Callable[[Message], bytes]:
+def for_terminal(render: Callable[[Message], bytes]) -> Callable[[Message], bytes]:
+    return lambda record: visible_lines(render(record).decode("utf-8", "backslashreplace")).encode()
+
+
+def compile_format(text: str, *, is_terminal: bool = False) -> Callable[[Message], bytes]:
     """The renderer of one format string; ValueError names a letter without a meaning."""
     pieces: list[Piece] = []
     position = 0
@@ -65,7 +72,8 @@ def compile_format(text: str) -> Callable[[Message], bytes]:
         elif letter == "%":
             pieces.append(b"%")
         elif letter in _LETTERS:
-            pieces.append(_LETTERS[letter])
+            of_record = _LETTERS[letter]
+            pieces.append(for_terminal(of_record) if is_terminal else of_record)
         else:
             raise ValueError(f"%{letter} has no meaning in a format; use one of %{' %'.join(_LETTERS)} %%")
     pieces.append(text[position:].encode())

@@ -14,7 +14,14 @@ from headrace.cli.group_reset import reset
 from headrace.cli.options import OneOf
 from headrace.cli.partitions import PARTITIONS, Chosen, partitions_text
 from headrace.cli.suggestions import suggesting_groups
-from headrace.cli.terminal import count_text, number_text, print_json, print_table, printed_even_if_it_fails
+from headrace.cli.terminal import (
+    count_text,
+    number_text,
+    print_json,
+    print_table,
+    printed_even_if_it_fails,
+    say,
+)
 from headrace.client.admin.group_offsets import PartitionLag, total_lag
 from headrace.client.admin.groups import Group, Member
 from headrace.client.cluster import TopicPartition
@@ -79,7 +86,7 @@ def list_groups(
         print_json([group._asdict() for group in groups])
     elif not sys.stdout.isatty():
         for group in groups:
-            click.echo(group.group)
+            say(group.group)
     else:
         print_table(
             ("GROUP", "TYPE", "STATE", "PROTOCOL"),
@@ -109,7 +116,7 @@ def describe(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bo
 
 
 def _print_group(group: Group) -> None:
-    click.secho(group.group, bold=True)
+    say(group.group, bold=True)
     facts = [f"{group.type} group", group.state, f"coordinator {group.coordinator}"]
     if group.protocol_type and group.protocol_type != "consumer":
         facts.append(f"protocol {group.protocol_type}")
@@ -117,7 +124,7 @@ def _print_group(group: Group) -> None:
         facts.append(f"assignor {group.assignor}")
     if group.epoch is not None:
         facts.append(f"epoch {group.epoch}")
-    click.echo(", ".join([*facts, count_text(len(group.members), "member")]))
+    say(", ".join([*facts, count_text(len(group.members), "member")]))
     if group.members:
         rows = [
             (
@@ -130,7 +137,7 @@ def _print_group(group: Group) -> None:
             for member in group.members
         ]
         print_table(("MEMBER", "CLIENT", "HOST", "INSTANCE", "PARTITIONS"), rows)
-    click.echo()
+    say()
 
 
 def _assignment_text(member: Member) -> str:
@@ -189,8 +196,8 @@ def lag(names: tuple[str, ...], bootstrap: str, timeout: float, as_json: bool) -
 
 
 def _print_lag(group: Group, lags: list[PartitionLag]) -> None:
-    click.secho(group.group, bold=True)
-    click.echo(f"{group.state}, {count_text(len(group.members), 'member')}, lag {total_lag(lags):,}")
+    say(group.group, bold=True)
+    say(f"{group.state}, {count_text(len(group.members), 'member')}, lag {total_lag(lags):,}")
     if lags:
         rows = [
             (
@@ -206,7 +213,7 @@ def _print_lag(group: Group, lags: list[PartitionLag]) -> None:
         ]
         headings = ("TOPIC", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "MEMBER")
         print_table(headings, rows, right=("PARTITION", "COMMITTED", "END", "LAG"))
-    click.echo()
+    say()
 
 
 def _lag_as_json(group: Group, lags: list[PartitionLag]) -> dict[str, object]:
@@ -272,7 +279,7 @@ def delete(
                 admin.delete_group(name)
             deleted.append(name)
             if not as_json:
-                click.echo(f"deleted {'offsets of ' if topics else ''}{name}")
+                say(f"deleted {'offsets of ' if topics else ''}{name}")
 
 
 def _remembered(admin: Admin, name: str, topics: Sequence[Chosen]) -> list[TopicPartition]:

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import click
-
+from headrace.cli.terminal import say
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import PartitionsLost, TimedOut
 from headrace.client.threads.consumer import Consumer
@@ -88,7 +87,7 @@ def _commit(consumer: Consumer) -> None:
     try:
         consumer.commit()
     except PartitionsLost:
-        click.echo(
+        say(
             "the group assigned partitions to other members before the commit; those will read these records "
             "again",
             err=True,

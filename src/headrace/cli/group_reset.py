@@ -13,7 +13,7 @@ from headrace.cli.moments import Moment, parse_moment
 from headrace.cli.partitions import PARTITIONS, Chosen
 from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.suggestions import describe_topic
-from headrace.cli.terminal import count_text, note, number_text, print_json, print_table
+from headrace.cli.terminal import count_text, note, number_text, print_json, print_table, say
 from headrace.client.admin.group_offsets import Move, planned, shifted
 from headrace.client.admin.offsets import OffsetAt
 from headrace.client.cluster import TopicPartition
@@ -80,9 +80,9 @@ def reset(
         return
     _print_moves(moves)
     if execute:
-        click.echo(f"reset {name} in {count_text(len(moves), 'partition')}")
+        say(f"reset {name} in {count_text(len(moves), 'partition')}")
     else:
-        click.echo("nothing was changed; give --execute to commit these offsets")
+        say("nothing was changed; give --execute to commit these offsets")
 
 
 def _moment(where: str) -> Moment:

@@ -11,8 +11,12 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.cli.local_node import HOST, LocalNode, NodeFailed, first_missing
+
+if TYPE_CHECKING:
+    from headrace.cli.secure_cluster import SecureCluster
 
 RESTART_AFTER_S = 1.0
 LOOK_EVERY_S = 0.1
@@ -33,6 +37,7 @@ class LocalCluster:
         port: int,
         settings: dict[str, str],
         first_settings: dict[str, str],
+        secure: "SecureCluster | None" = None,
     ) -> None:
         """`first_settings` are those of the first node only, such as the port of its registry."""
         self.directory = directory
@@ -40,17 +45,30 @@ class LocalCluster:
         self._ended_at: dict[int, float] = {}
         self._starting: set[int] = set()  # nodes that were started again, and do not serve yet
         controller_ports: dict[int, int] = {}
+        internal_ports: dict[int, int] = {}  # for the other nodes of a secure cluster
         if brokers > 1:
             settings = {"headrace.cluster.id": self._cluster_id(), **settings}
             numbers = range(1, brokers + 1)
             first = port + CONTROLLER_PORTS_FROM if port else 0
             if not 0 < first <= 65536 - brokers:
                 first = _random_port()
-            controller_ports = dict(zip(numbers, _free_ports(brokers, first)))
+            free = _free_ports(brokers if secure is None else 2 * brokers, first)
+            controller_ports = dict(zip(numbers, free))
+            internal_ports = dict(zip(numbers, free[brokers:]))
         self._settings = settings
         ports = [port + n if port else 0 for n in range(brokers)]
         self.nodes = [
-            LocalNode(directory, n, one_port, settings | (first_settings if n == 1 else {}), controller_ports)
+            LocalNode(
+                directory,
+                n,
+                one_port,
+                (secure.settings(n) if secure is not None else {})
+                | settings
+                | (first_settings if n == 1 else {}),
+                controller_ports,
+                internal_port=internal_ports.get(n),
+                is_secure=secure is not None,
+            )
             for n, one_port in enumerate(ports, 1)
         ]
 
@@ -187,7 +205,7 @@ def _remove(paths: Iterable[Path]) -> None:
 def _random_port() -> int:
     import random
 
-    return random.choice(RANDOM_PORTS)
+    return random.choice(RANDOM_PORTS)  # nosec B311  # no secret
 
 
 def _free_ports(count: int, start: int) -> list[int]:

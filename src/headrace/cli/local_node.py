@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 
+from headrace.cli.terminal import say
 from headrace.server.lock import DirectoryInUse, DirectoryLock
 
 READY_TIMEOUT_S = 30.0
@@ -80,9 +81,18 @@ class LocalNode:
         port: int,
         settings: dict[str, str],
         controller_ports: dict[int, int] | None = None,
+        *,
+        internal_port: int | None = None,
+        is_secure: bool = False,
     ) -> None:
-        """`controller_ports`: of all nodes of its cluster, by their ids; None if it is alone."""
+        """`controller_ports`: of all nodes of its cluster, by their ids; None if it is alone.
+
+        A secure node asks its clients to log in, over TLS. The other nodes of its cluster come to listeners
+        of their own, with certificates: to that of its controller, and to its internal port.
+        """
         self._controller_ports = controller_ports or {}
+        self._internal_port = internal_port
+        self._is_secure = is_secure
         self.directory = directory / f"node-{node_id}"
         self.node_id = node_id
         self.port = port  # 0: any free one, known after the first start
@@ -112,7 +122,7 @@ class LocalNode:
         properties = {
             "node.id": str(self.node_id),
             "process.roles": "broker,controller",
-            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "listeners": f"{'SASL_SSL' if self._is_secure else 'PLAINTEXT'}://{HOST}:{self.port}",
             "log.dirs": str(self.directory / "data"),
             **DEVELOPMENT,
             **replication_settings(max(1, len(self._controller_ports))),
@@ -124,6 +134,14 @@ class LocalNode:
                 f"{self._controller_ports[self.node_id]}",
                 "controller.listener.names": "CONTROLLER",
                 "controller.quorum.voters": ",".join(voters),
+            }
+        if self._internal_port is not None:
+            properties |= {
+                "listeners": f"{properties['listeners']},INTERNAL://{HOST}:{self._internal_port}",
+                "inter.broker.listener.name": "INTERNAL",
+                "listener.security.protocol.map": "SASL_SSL:SASL_SSL,INTERNAL:SSL,CONTROLLER:SSL",
+                "listener.name.internal.ssl.client.auth": "required",
+                "listener.name.controller.ssl.client.auth": "required",
             }
         path = self.directory / "server.properties"
         lines = [f"{key}={_escaped(value)}\n" for key, value in properties.items()]
@@ -170,6 +188,10 @@ class LocalNode:
     def launch(self) -> None:
         """Starts the process."""
         self.directory.mkdir(parents=True, exist_ok=True)
+        if (self.directory.parent / "bootstrap.checkpoint").exists():  # users, who wait for the first start
+            from headrace.cli.bootstrap_users import hand_over
+
+            hand_over(self.directory.parent, self.directory / "data")
         path = self._write_settings()
         with self.log_path.open("ab") as log:
             self._log_from = log.tell()
@@ -200,10 +222,12 @@ class LocalNode:
 
     def _serves_at(self, address: str) -> None:
         """The next start takes the same ports, also where any free one was taken."""
+        if self._internal_port is not None:
+            address = address.split(",")[0]  # the other one is not for clients
         self.bootstrap = address
         self.port = int(address.rpartition(":")[2])
         self.metrics_url = self._logged(METRICS, self._log_from)
-        if self.metrics_url is not None:
+        if self.metrics_url is not None and "headrace.http.listeners" not in self.settings:
             http_port = self.metrics_url.removesuffix("/metrics").rpartition(":")[2]
             self.settings = self.settings | {"headrace.metrics.port": http_port}
 
@@ -277,7 +301,7 @@ class LocalNode:
     def _abort(self) -> int:
         """Ends a process that does not stop. SIGABRT first: it then logs what its threads are doing."""
         assert self.process is not None
-        click.echo(
+        say(
             f"node {self.node_id} has not stopped for {STOP_TIMEOUT_S:g} s and is killed; its log "
             f"{self.log_path} says what it was doing",
             err=True,

@@ -16,6 +16,7 @@ from headrace.cli.progress import ProgressBar
 from headrace.cli.ranges import resolve
 from headrace.cli.reading import reader
 from headrace.cli.suggestions import describe_topic
+from headrace.cli.terminal import say
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import TimedOut
 from headrace.client.threads.admin import Admin
@@ -253,19 +254,19 @@ def _tell(tally: Tally, *, execute: bool, as_json: bool) -> None:
             "not_chosen": tally.not_chosen,
             "not_letters": tally.not_letters,
         }
-        click.echo(json.dumps(shown))
+        say(json.dumps(shown))
         return
-    click.echo(f"{count} dead letters {'were sent back' if execute else 'would be sent back'}.")
+    say(f"{count} dead letters {'were sent back' if execute else 'would be sent back'}.")
     for topic, number in sorted(tally.redriven.items()):
-        click.echo(f"  {number:>8}  to {topic}")
+        say(f"  {number:>8}  to {topic}")
     for reason, number in tally.reasons.most_common(REASONS_SHOWN):
-        click.echo(f"  {number:>8}  because: {reason}")
+        say(f"  {number:>8}  because: {reason}")
     for number, why in (
         (tally.too_often, "dead letters were skipped because they have failed too often (--attempts)."),
         (tally.not_chosen, "dead letters were skipped by --source or --reason."),
         (tally.not_letters, "records were skipped because they are not dead letters."),
     ):
         if number:
-            click.echo(f"{number} {why}")
+            say(f"{number} {why}")
     if not execute and count:
-        click.echo("Nothing was sent; give --execute to send them.")
+        say("Nothing was sent; give --execute to send them.")

@@ -8,9 +8,12 @@ import errno
 import re
 import sys
 from collections.abc import Sequence
+from io import StringIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+
+from headrace.cli.terminal import say, say_lines, visible
 
 if TYPE_CHECKING:
     from headrace.client.errors import ClientError
@@ -21,8 +24,13 @@ FAILED, WRONG_USE = 1, 2  # exit codes
 _OPTIONS = {
     "GROUP_ID_NOT_FOUND": "`headrace group list` shows all.",
     "INVALID_REPLICATION_FACTOR": "`headrace cluster describe` shows the brokers.",
+    "CLUSTER_AUTHORIZATION_FAILED": "--client-config FILE says who you are.",
     "NON_EMPTY_GROUP": "`headrace group describe` shows the members.",
     "OFFSET_OUT_OF_RANGE": "`headrace topic describe` shows which offsets exist.",
+    "DELEGATION_TOKEN_AUTH_DISABLED": (  # nosec B105
+        "Set delegation.token.secret.key on all nodes, to the same long random text."
+    ),
+    "SECURITY_DISABLED": "Set authorizer.class.name=standard and super.users on the brokers.",
     "TRANSACTIONAL_ID_NOT_FOUND": "`headrace cluster transactions` shows all.",
     "UNKNOWN_TOPIC_OR_PARTITION": "`headrace topic list` shows all; `headrace topic create` creates one.",
     "REGISTRY_UNREACHABLE": "`headrace up` serves a registry at http://localhost:9644.",
@@ -58,7 +66,11 @@ def report_click(error: click.ClickException, *, as_json: bool) -> int:
     is_usage = isinstance(error, click.UsageError)
     code = WRONG_USE if is_usage else FAILED
     if not as_json:
-        error.show()
+        if is_usage:  # others may have several lines, such as the end of a log
+            error.message = visible(error.message)  # type: ignore[misc]  # Final in click
+        text = StringIO()
+        error.show(text)
+        say_lines(text.getvalue().removesuffix("\n"), err=True)
         return code
     context = error.ctx if isinstance(error, click.UsageError) else None
     advice = f"Try '{context.command_path} --help'." if context is not None else ""
@@ -72,9 +84,9 @@ def report_client(error: "ClientError", *, as_json: bool) -> int:
     if as_json:
         _print_json(report)
     else:
-        click.echo(f"Error: {report.message}", err=True)
+        say(f"Error: {report.message}", err=True)
         if report.advice:
-            click.echo(report.advice, err=True)
+            say(report.advice, err=True)
     return report.exit_code
 
 
@@ -85,7 +97,7 @@ def report_system(error: OSError, *, as_json: bool) -> int:
         name = errno.errorcode.get(error.errno, "OS_ERROR") if error.errno is not None else "OS_ERROR"
         _print_json(Report(name, message, code=error.errno))
     else:
-        click.echo(f"Error: {message}", err=True)
+        say(f"Error: {message}", err=True)
     return FAILED
 
 
@@ -128,7 +140,7 @@ def _print_json(report: Report) -> None:
     sys.stdout.flush()  # results that came before it come first
     import json
 
-    click.echo(json.dumps(_as_json(report), ensure_ascii=False), err=True)
+    say(json.dumps(_as_json(report), ensure_ascii=False), err=True)
 
 
 def _as_json(report: Report) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from headrace.cli.completers import subjects as complete_subjects
 from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.options import KEY_VALUE, OneOf, json_option, registry_option, timeout_option
 from headrace.cli.suggestions import closest
-from headrace.cli.terminal import count_text, note, print_json, print_table
+from headrace.cli.terminal import count_text, note, print_json, print_table, say, say_lines
 from headrace.client.errors import InvalidInput
 from headrace.schema_formats.schema import Reference, Schema, SchemaType
 from headrace.schemas.errors import Incompatible, SchemaUnknown
@@ -85,7 +85,7 @@ def list_subjects(deleted: bool, registry: str, timeout: float, as_json: bool) -
     subjects = sorted(client.subjects(with_deleted=deleted))
     if not as_json and not sys.stdout.isatty():
         for subject in subjects:
-            click.echo(subject)
+            say(subject)
         return
     found = [_summary(client, subject, deleted=deleted) for subject in subjects]
     if as_json:
@@ -184,7 +184,7 @@ def _print_text(schema: Schema) -> None:
     if sys.stdout.isatty() and schema.type is not SchemaType.PROTOBUF:
         with suppress(ValueError):
             text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
-    click.echo(text)
+    say_lines(text)
 
 
 def _check_version(subject: str, version: int | None, versions: list[int]) -> None:
@@ -250,7 +250,7 @@ def register(
         print_json({"subject": subject, "version": found.version, "id": found.id, "created": is_new})
     else:
         done = "registered" if is_new else "exists already:"
-        click.echo(f"{done} {subject} version {found.version} with id {found.id}")
+        say(f"{done} {subject} version {found.version} with id {found.id}")
 
 
 def _registered(client: Registry, subject: str, schema: Schema) -> Registered:
@@ -296,11 +296,11 @@ def check(
     if as_json:
         print_json({"subject": subject, "compatible": not reasons, "level": level, "reasons": reasons})
     elif not reasons:
-        click.echo(f"compatible with {subject} under level {level}")
+        say(f"compatible with {subject} under level {level}")
     else:
-        click.echo(f"not compatible with {subject} under level {level}:")
+        say(f"not compatible with {subject} under level {level}:")
         for reason in reasons:
-            click.echo(f"  {reason}")
+            say(f"  {reason}")
     if reasons:
         click.get_current_context().exit(1)
 
@@ -370,7 +370,7 @@ def delete(
     if as_json:
         print_json({"subject": subject, "versions": gone, "permanent": permanent})
     else:
-        click.echo(f"deleted{how} {subject} {_versions_text(gone)}")
+        say(f"deleted{how} {subject} {_versions_text(gone)}")
 
 
 def _versions_text(versions: list[int]) -> str:
@@ -390,7 +390,7 @@ def level(subject: str | None, wanted: str | None, registry: str, timeout: float
     if as_json:
         print_json({"subject": subject, "level": holds})
     else:
-        click.echo(holds)
+        say(holds)
 
 
 @contextmanager

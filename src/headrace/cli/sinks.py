@@ -7,7 +7,7 @@ from headrace.cli.client_settings import broker_options
 from headrace.cli.completers import sinks as complete_sinks
 from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.moments import iso_time
-from headrace.cli.terminal import print_json, print_table
+from headrace.cli.terminal import print_json, print_table, say
 
 
 @click.group()
@@ -56,4 +56,4 @@ def reset(app_id: str, yes: bool, bootstrap: str, timeout: float, as_json: bool)
     if as_json:
         print_json(app_id)
     else:
-        click.echo(f"reset {app_id}")
+        say(f"reset {app_id}")

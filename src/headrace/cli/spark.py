@@ -13,7 +13,7 @@ import click
 from headrace.cli.options import KEY_VALUE, bootstrap_option, json_option
 from headrace.cli.spark_errors import line_of, sentence_of
 from headrace.cli.spark_start import quiet_start
-from headrace.cli.terminal import note, print_json
+from headrace.cli.terminal import note, print_json, say
 from headrace.spark.prerequisites import MissingPrerequisite
 from headrace.spark.spark_session import default_master, session, session_settings
 
@@ -69,7 +69,7 @@ def command(
             _talk(spark, bootstrap, names)
         else:
             with _told_shortly(STDIN):
-                exec(compile(sys.stdin.read(), STDIN, "exec"), names)
+                exec(compile(sys.stdin.read(), STDIN, "exec"), names)  # nosec B102  # the user runs their own program
     finally:
         spark.stop()
 
@@ -103,7 +103,7 @@ class _Shell(code.InteractiveConsole):
             super().showtraceback()
             return
         sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
-        click.secho(sentence, fg="red", err=True)
+        say(sentence, fg="red", err=True)
         note("import traceback; traceback.print_last()  # shows where it came from")
 
 

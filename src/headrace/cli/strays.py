@@ -13,7 +13,7 @@ import click
 
 from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.options import json_option
-from headrace.cli.terminal import bytes_text, count_text, note, print_json, print_table
+from headrace.cli.terminal import bytes_text, count_text, note, print_json, print_table, say
 from headrace.server.lock import DirectoryInUse, DirectoryLock
 from headrace.storage.checkpoints import META_PROPERTIES
 from headrace.storage.strays import Stray, parse_stray
@@ -124,7 +124,7 @@ def _list(directory: Path, strays: list[Stray], *, as_json: bool) -> None:
             ],
         )
     else:
-        click.echo(f"No strays in {directory}.")
+        say(f"No strays in {directory}.")
 
 
 def _moment(wall_ms: int | None) -> str | None:

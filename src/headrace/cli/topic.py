@@ -19,6 +19,7 @@ from headrace.cli.terminal import (
     print_json,
     print_table,
     printed_even_if_it_fails,
+    say,
 )
 from headrace.cli.topic_removal import delete, trim
 from headrace.client.admin.configs import Resource
@@ -96,7 +97,7 @@ def create(
             created.append(_summary(topic) | {"created": is_new})
             if not as_json:
                 done = "created" if is_new else "exists already:"
-                click.echo(f"{done} {name} with {count_text(len(topic.partitions), 'partition')}")
+                say(f"{done} {name} with {count_text(len(topic.partitions), 'partition')}")
 
 
 def _summary(topic: TopicDescription) -> dict[str, object]:
@@ -123,7 +124,7 @@ def list_topics(internal: bool, bootstrap: str, timeout: float, as_json: bool) -
         print_json([_summary(topic) for topic in topics])
     elif not sys.stdout.isatty():
         for topic in topics:
-            click.echo(topic.name)
+            say(topic.name)
     else:
         rows = [(s["name"], s["partitions"], s["replication_factor"]) for s in map(_summary, topics)]
         print_table(("TOPIC", "PARTITIONS", "REPLICAS"), rows, right=("PARTITIONS", "REPLICAS"))
@@ -187,10 +188,10 @@ def _print_description(topic: dict[str, object]) -> None:
     settings = topic["config"]
     assert isinstance(partitions, list)
     assert isinstance(settings, dict)
-    click.secho(str(topic["name"]), bold=True)
-    click.echo(f"id {topic['id']}, replication factor {topic['replication_factor']}")
+    say(str(topic["name"]), bold=True)
+    say(f"id {topic['id']}, replication factor {topic['replication_factor']}")
     for key, value in settings.items():
-        click.echo(f"{key}={setting_text(key, value)}")
+        say(f"{key}={setting_text(key, value)}")
     rows = [
         (
             partition["partition"],
@@ -205,7 +206,7 @@ def _print_description(topic: dict[str, object]) -> None:
     ]
     headings = ("PARTITION", "LEADER", "REPLICAS", "ISR", "START", "END", "SIZE")
     print_table(headings, rows, right=("PARTITION", "LEADER", "START", "END", "SIZE"))
-    click.echo()
+    say()
 
 
 @command.command()
@@ -265,4 +266,4 @@ def alter(
     if as_json:
         print_json(_summary(topic))
     else:
-        click.echo(f"altered {name}")
+        say(f"altered {name}")

@@ -20,6 +20,7 @@ from headrace.cli.terminal import (
     print_json,
     print_table,
     printed_even_if_it_fails,
+    say,
 )
 from headrace.client.admin.offsets import OffsetAt
 from headrace.client.admin.topics import TopicDescription
@@ -91,12 +92,12 @@ def trim(
     if as_json:
         print_json([_cut_as_json(cut, is_done=not dry_run) for cut in cuts])
     elif not due:
-        click.echo(f"nothing to delete: {name} has no records before {before}")
+        say(f"nothing to delete: {name} has no records before {before}")
     elif dry_run:
-        click.echo("nothing was deleted; without --dry-run the command deletes these records")
+        say("nothing was deleted; without --dry-run the command deletes these records")
     else:
         for cut in due:
-            click.echo(f"{cut.at} now begins at offset {cut.to}")
+            say(f"{cut.at} now begins at offset {cut.to}")
 
 
 def _chosen(admin: Admin, name: str, partitions: Sequence[int]) -> list[TopicPartition]:
@@ -184,7 +185,7 @@ def delete(
                 continue
             deleted.append(name)
             if not as_json:
-                click.echo(f"deleted {name}")
+                say(f"deleted {name}")
 
 
 def _existing(admin: Admin, names: Sequence[str]) -> dict[str, TopicDescription]:

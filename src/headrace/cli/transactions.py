@@ -11,7 +11,7 @@ from headrace.cli.completers import transactional_ids
 from headrace.cli.moments import iso_time
 from headrace.cli.options import Seconds
 from headrace.cli.partitions import partitions_text
-from headrace.cli.terminal import print_json, print_table
+from headrace.cli.terminal import print_json, print_table, say
 from headrace.client.admin.transactions import OpenTransaction, Transaction
 from headrace.client.cluster import TopicPartition
 
@@ -59,7 +59,7 @@ def _tell_hanging(found: list[OpenTransaction], *, as_json: bool) -> None:
         print_json([_flat(one) for one in found])
         return
     if not found:
-        click.echo("no hanging transactions")
+        say("no hanging transactions")
         return
     rows = [
         (
@@ -90,11 +90,11 @@ def _tell(described: list[Transaction], *, as_json: bool) -> None:
         )
         return
     for one in described:
-        click.secho(one.transactional_id, bold=True)
-        click.echo(f"{one.state}, coordinator {one.coordinator}")
-        click.echo(f"producer {one.producer_id}, epoch {one.producer_epoch}")
+        say(one.transactional_id, bold=True)
+        say(f"{one.state}, coordinator {one.coordinator}")
+        say(f"producer {one.producer_id}, epoch {one.producer_epoch}")
         if one.started_ms is not None:
-            click.echo(f"began {iso_time(one.started_ms)}, timeout {one.timeout_ms / 1000:g} s")
+            say(f"began {iso_time(one.started_ms)}, timeout {one.timeout_ms / 1000:g} s")
         if one.partitions:
-            click.echo(f"writes to {partitions_text(one.partitions)}")
-        click.echo()
+            say(f"writes to {partitions_text(one.partitions)}")
+        say()

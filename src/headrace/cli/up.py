@@ -6,14 +6,18 @@ import socket
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from headrace.cli.client_settings import use_file
 from headrace.cli.completers import broker_settings
 from headrace.cli.local_cluster import LOOK_EVERY_S, LocalCluster
 from headrace.cli.options import SETTING, json_option
-from headrace.cli.terminal import note, print_json
+from headrace.cli.terminal import note, print_json, say
+
+if TYPE_CHECKING:
+    from headrace.cli.secure_cluster import SecureCluster
 
 # name → what it is; the code of a sample is imported when one is asked for
 SAMPLES = {"clicks": "ads that are shown and clicked, in the topics impressions and clicks"}
@@ -81,6 +85,18 @@ class Stopped(BaseException):
     type=click.FloatRange(min=0, min_open=True),
     help=f"Impressions per second in the sample.  [default: {SAMPLE_RATE:g}]",
 )
+@click.option(
+    "--secure",
+    "is_secure",
+    is_flag=True,
+    help="With TLS, logins and access rules: makes certificates and users, and writes settings for clients.",
+)
+@click.option(
+    "--new-authority",
+    "is_new_authority",
+    is_flag=True,
+    help="With --secure: make a new authority and certificates, because the old authority's key is lost.",
+)
 @json_option
 def command(
     brokers: int,
@@ -90,6 +106,8 @@ def command(
     settings: tuple[tuple[str, str], ...],
     sample: str | None,
     rate: float | None,
+    is_secure: bool,
+    is_new_authority: bool,
     as_json: bool,
 ) -> None:
     """Start development brokers; print `ready HOST:PORT,…` once they serve; stop them with Ctrl-C or SIGTERM.
@@ -99,6 +117,9 @@ def command(
     """
     if rate is not None and sample is None:
         raise click.UsageError("--rate needs --sample: it is the rate of the sample's events.")
+    if is_new_authority and not is_secure:
+        raise click.UsageError("--new-authority needs --secure: other clusters have no certificates.")
+    secure = _secure_cluster(data, brokers, dict(settings), is_new_authority) if is_secure else None
     if settings:  # the modules that check them take time to load
         check_settings(dict(settings))
     if brokers > 1 and "listeners" in dict(settings):
@@ -108,7 +129,11 @@ def command(
             f"--port {port}: {brokers} nodes need {brokers} ports from there on, up to 65535."
         )
     own = dict(settings)
-    cluster = LocalCluster(data.absolute(), brokers, port, own, _http_port(own, port))
+    if secure is not None:
+        secure.check()
+    if secure is None and any((data / "secure" / name).exists() for name in ("ca.pem", "admin.password")):
+        raise click.ClickException(f"{data} has a cluster that was made with --secure. Give --secure again.")
+    cluster = LocalCluster(data.absolute(), brokers, port, own, _http_port(own, port), secure)
     cluster.check_data()
     for node in cluster.nodes:
         if (holder := node.holder()) is not None:
@@ -121,21 +146,37 @@ def command(
     for number in SIGNALS:
         signal.signal(number, _stop)
     try:
+        if secure is not None:
+            secure.prepare()
         _start(cluster, data)
+        if secure is not None:
+            secure.write_client_settings(cluster.bootstrap)
+            use_file(secure.admin_config)
         if brokers > 1:
             note("The cluster is a preview: do not keep the only copy of your data in it.")
         if sample is None:
-            _say_ready(cluster, data, as_json, {})
-            _hint_hello(cluster, port)
+            _say_ready(cluster, data, as_json, {}, secure)
+            _hint_hello(cluster, port, secure)
             cluster.wait(restarts=restarts, tell=note)
             raise _ended(cluster)
-        _publish_sample(cluster, data, port, rate or SAMPLE_RATE, restarts, as_json)
+        _publish_sample(cluster, data, port, rate or SAMPLE_RATE, restarts, as_json, secure)
     except Stopped:
         code = cluster.stop()
         note("stopped; the data is kept")
         click.get_current_context().exit(0 if code == 0 else 1)
     finally:
         cluster.stop()
+
+
+def _secure_cluster(data: Path, brokers: int, own: dict[str, str], is_new_authority: bool) -> "SecureCluster":
+    from headrace.cli.secure_cluster import SecureCluster
+
+    secure = SecureCluster(data.absolute(), brokers, is_new_authority=is_new_authority)
+    taken = {"listeners", "inter.broker.listener.name", "listener.security.protocol.map", *secure.settings(1)}
+    for key in own:
+        if key in taken:
+            raise click.UsageError(f"--set {key}: --secure sets it.")
+    return secure
 
 
 def _start(cluster: LocalCluster, data: Path) -> None:
@@ -194,7 +235,7 @@ def _obstacle(port: int) -> OSError | None:
 
 def _http_port(settings: dict[str, str], port: int) -> dict[str, str]:
     """The port of registry and metrics: the usual one, or any free one if that is taken."""
-    if "headrace.metrics.port" in settings:
+    if "headrace.metrics.port" in settings or "headrace.http.listeners" in settings:
         return {}
     is_free = port not in (0, HTTP_PORT) and _obstacle(HTTP_PORT) is None
     http_port = HTTP_PORT if is_free else 0
@@ -214,7 +255,13 @@ def _ended(cluster: LocalCluster) -> click.ClickException:
 
 
 def _publish_sample(
-    cluster: LocalCluster, data: Path, port: int, rate: float, restarts: bool, as_json: bool
+    cluster: LocalCluster,
+    data: Path,
+    port: int,
+    rate: float,
+    restarts: bool,
+    as_json: bool,
+    secure: "SecureCluster | None",
 ) -> NoReturn:
     """Publishes until no node is left. Prints `ready` once the events of the past can be read."""
     from headrace.cli.client_warnings import shown_warnings
@@ -225,8 +272,9 @@ def _publish_sample(
         with shown_warnings(as_json=as_json), ClicksSample(cluster.bootstrap, rate) as sample:
             sample.publish()
             sample.flush()
-            _say_ready(cluster, data, as_json, {"sample": {"topics": TOPICS, "impressions_per_second": rate}})
-            _hint_sample(cluster, port)
+            facts: dict[str, object] = {"sample": {"topics": TOPICS, "impressions_per_second": rate}}
+            _say_ready(cluster, data, as_json, facts, secure)
+            _hint_sample(cluster, port, secure)
             while cluster.look_after(restarts=restarts, tell=note):
                 sample.publish()
                 time.sleep(max(LOOK_EVERY_S, SAMPLE_TICK_S))
@@ -237,7 +285,13 @@ def _publish_sample(
         raise _ended(cluster) from error
 
 
-def _say_ready(cluster: LocalCluster, data: Path, as_json: bool, more: dict[str, object]) -> None:
+def _say_ready(
+    cluster: LocalCluster,
+    data: Path,
+    as_json: bool,
+    more: dict[str, object],
+    secure: "SecureCluster | None",
+) -> None:
     """Prints the line or the JSON document for programs to stdout; hints for people go to stderr."""
     metrics = cluster.first.metrics_url
     registry = metrics.removesuffix("/metrics") if metrics else None
@@ -249,15 +303,20 @@ def _say_ready(cluster: LocalCluster, data: Path, as_json: bool, more: dict[str,
                 "metrics": metrics,
                 "data": str(data),
                 "pids": [node.process.pid for node in cluster.nodes if node.process is not None],
+                **({} if secure is None else {"secure": secure.as_json()}),
                 **more,
             }
         )
     else:
-        click.echo(f"ready {cluster.bootstrap}")
+        say(f"ready {cluster.bootstrap}")
     sys.stdout.flush()
     note(f"  bootstrap        {cluster.bootstrap}")
+    if secure is not None:
+        note(f"  user client      {secure.client_config}  (topics, groups and transactions)")
+        note(f"  user admin       {secure.admin_config}  (everything)")
     if registry is not None:
-        note(f"  schema registry  {registry}")
+        login = "" if secure is None else f"  (the password is in {secure.client_password})"
+        note(f"  schema registry  {registry}{login}")
         note(f"  metrics          {metrics}")
     for node in cluster.nodes:
         note(f"  data             {node.directory}")
@@ -266,8 +325,8 @@ def _say_ready(cluster: LocalCluster, data: Path, as_json: bool, more: dict[str,
     note("Try it in another terminal:")
 
 
-def _hint_hello(cluster: LocalCluster, port: int) -> None:
-    where = _where(cluster, port)
+def _hint_hello(cluster: LocalCluster, port: int, secure: "SecureCluster | None") -> None:
+    where = _where(cluster, port, secure)
     note(f"  headrace topic create hello{where}")
     note(f"  echo world | headrace produce hello{where}")
     note(f"  headrace consume hello{where}")
@@ -276,17 +335,20 @@ def _hint_hello(cluster: LocalCluster, port: int) -> None:
         note(f"  kill -9 $(cat {cluster.nodes[1].pid_path})")
 
 
-def _hint_sample(cluster: LocalCluster, port: int) -> None:
-    where = _where(cluster, port)
+def _hint_sample(cluster: LocalCluster, port: int, secure: "SecureCluster | None") -> None:
+    where = _where(cluster, port, secure)
     note(f"  headrace consume clicks --follow{where}")
     note(f"  headrace spark{where}")
     note(f"    {FIRST_LOOK}")
 
 
-def _where(cluster: LocalCluster, port: int) -> str:
+def _where(cluster: LocalCluster, port: int, secure: "SecureCluster | None") -> str:
     """The option for the address. With several nodes the environment has it: a command that knows only one
-    of them fails while that one does not run.
+    of them fails while that one does not run. A secure cluster has a file that says all.
     """
+    if secure is not None:
+        note(f"  export HEADRACE_CLIENT_CONFIG={secure.client_config}")
+        return ""
     if len(cluster.nodes) > 1:
         note(f"  export HEADRACE_BOOTSTRAP={cluster.bootstrap}")
         return ""

@@ -39,6 +39,18 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class OffsetRange(NamedTuple):
+    """The offsets [start, end) of a partition."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+
 def parse_bootstrap(text: str) -> list[Address]:
     """Addresses from `host:port,host:port`; a missing port is Kafka's 9092."""
     addresses = [_parse_address(part.strip()) for part in text.split(",") if part.strip()]

@@ -98,7 +98,7 @@ class StoredOffsets(RebalanceListener):
         found: dict[TopicPartition, int] = {}
         for topic, partition in partitions:
             cursor = self._execute(
-                f"SELECT next_offset FROM {self._table}"
+                f"SELECT next_offset FROM {self._table}"  # nosec B608  # the name is checked
                 " WHERE group_id = {} AND topic = {} AND partition_number = {}",
                 self.group,
                 topic,
@@ -125,7 +125,7 @@ class StoredOffsets(RebalanceListener):
     def _save(self, at: TopicPartition, first: int, after: int) -> None:
         where = " WHERE group_id = {} AND topic = {} AND partition_number = {}"
         updated = self._execute(
-            f"UPDATE {self._table} SET next_offset = {{}}{where} AND next_offset <= {{}}",
+            f"UPDATE {self._table} SET next_offset = {{}}{where} AND next_offset <= {{}}",  # nosec B608
             after,
             self.group,
             at.topic,
@@ -141,7 +141,7 @@ class StoredOffsets(RebalanceListener):
             )
         # two members that do this at once: the primary key lets one of them through
         self._execute(
-            f"INSERT INTO {self._table} (group_id, topic, partition_number, next_offset)"
+            f"INSERT INTO {self._table} (group_id, topic, partition_number, next_offset)"  # nosec B608
             " VALUES ({}, {}, {}, {})",
             self.group,
             at.topic,

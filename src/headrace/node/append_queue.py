@@ -28,6 +28,7 @@ from headrace.records.batch import BatchHeader
 from headrace.storage.appending import Appended
 from headrace.storage.batch_validation import ValidateBatchJob, ValidatedBatch
 from headrace.storage.errors import MustBeOpenedFirst, is_transient
+from headrace.storage.writing_ahead import LARGE_BYTES
 
 if TYPE_CHECKING:
     from headrace.node.partition import Partition
@@ -40,10 +41,6 @@ BATCHES_AT_ONCE = 16
 BYTES_AT_ONCE = 2 * 1024 * 1024
 PAUSE_MS = 1
 TURN_MS = 0.01  # no pause but for one turn of the loop: what is due now is done in this turn
-
-# From this size on a batch is written in pieces. Only topics with a larger `max.message.bytes` than the
-# default one take such batches.
-LARGE_BYTES = 1024 * 1024 + 13
 
 
 class Permit(Protocol):
@@ -86,6 +83,7 @@ class HeldBatch(Waitable):
         "closes_if_refused",
         "connection",
         "is_counted",
+        "keeps_frame",
         "open_checks",
         "outcome",
         "permit",
@@ -104,7 +102,9 @@ class HeldBatch(Waitable):
     ) -> None:
         super().__init__()
         self.connection = connection
-        self.records = bytearray(records)  # our own: the view is of the connection's buffer
+        # A large one stays in the connection's buffer, if it may: to copy ten megabytes takes some 6 ms.
+        self.keeps_frame = connection.frames_stay and len(records) >= LARGE_BYTES and not records.readonly
+        self.records: bytearray | memoryview = records if self.keeps_frame else bytearray(records)
         self.weight = len(records) + HELD_OVERHEAD_BYTES
         self.closes_if_refused = closes_if_refused  # acks=0: there is no other way to tell
         self.permit = permit  # of a transactional batch
@@ -200,6 +200,7 @@ class AppendQueue:
         """
         self._held.add(held.weight)
         held.connection.held_bytes += held.weight
+        held.connection.kept_frames += held.keeps_frame
         held.is_counted = True
         self._queue.append(held)
         self._partition.set_has_queue(True)
@@ -289,7 +290,11 @@ class AppendQueue:
                     held.open_checks += 1
                     awaited.await_commit(now, CommitAwaited(self, held))
                     return
-                outcome = partition.append(memoryview(held.records), now, validated=held.validated)
+                records = memoryview(held.records)
+                validated = held.validated
+                if validated is None and partition.log is not None:
+                    validated = partition.log.checked_ahead(records)
+                outcome = partition.append(records, now, validated=validated)
             except Refused as refusal:
                 outcome = refusal
             except MustBeOpenedFirst:
@@ -331,6 +336,8 @@ class AppendQueue:
             self.checked(now, held, refusal)
 
         name = f"{partition.topic}-{partition.index}"
+        if isinstance(held.records, memoryview):
+            held.records = bytearray(held.records)  # what goes to another process is copied in any case
         job = ValidateBatchJob(held.records, partition.config, now.wall_ms, name)
         self._jobs.run(partition.directory, QUEUE, job, finished)
 
@@ -360,6 +367,7 @@ class AppendQueue:
         connection = held.connection
         was_full = connection.is_full
         connection.held_bytes -= held.weight
+        connection.kept_frames -= held.keeps_frame
         self._held.remove(held.weight)
         if was_full and not connection.is_full and not connection.is_closed:
             self._reports.let_proceed(connection)

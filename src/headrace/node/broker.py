@@ -152,9 +152,12 @@ class Broker:
     def _registration(self, rng: Randomness) -> Registration:
         """What the controller has to know of this run of the broker."""
         settings = self.settings.current
+        incarnation_id = rng.randbytes(16)
+        previous = self.directories.previous_epoch
+        previous.begin(incarnation_id)
         return Registration(
             broker=self.id,
-            incarnation_id=rng.randbytes(16),
+            incarnation_id=incarnation_id,
             endpoints={
                 listener.name: Endpoint(listener.host, listener.port, listener.security_protocol_id)
                 for listener in settings.advertised_listeners
@@ -168,7 +171,7 @@ class Broker:
                     if name in settings.log_dirs
                 )
             ),
-            previous_epoch=self.directories.previous_epoch.told,
+            previous_epoch=previous.told(),
         )
 
     def start(self, now: Now) -> None:

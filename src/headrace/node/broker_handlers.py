@@ -61,6 +61,7 @@ class BrokerHandlers:
             (ApiKey.DESCRIBE_ACLS, self.describe_acls),
             (ApiKey.DESCRIBE_CLIENT_QUOTAS, self.describe_client_quotas),
             (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, self.describe_user_scram_credentials),
+            (ApiKey.DESCRIBE_DELEGATION_TOKEN, self.describe_delegation_token),
             (ApiKey.ALTER_REPLICA_LOG_DIRS, self.alter_replica_log_dirs),
             (ApiKey.DESCRIBE_LOG_DIRS, self.describe_log_dirs),
             (ApiKey.FIND_COORDINATOR, self.find_coordinator),
@@ -229,6 +230,14 @@ class BrokerHandlers:
         from headrace.node.handlers.describe_user_scram_credentials import DescribeUserScramCredentials
 
         return DescribeUserScramCredentials(self._metadata, self._access).handle
+
+    def describe_delegation_token(self) -> Handle:
+        from headrace.node.handlers.describe_delegation_token import DescribeDelegationToken
+        from headrace.node.token_requests import TokenRequests, delegation_tokens
+
+        settings, metadata = self._settings.current, self._metadata
+        tokens = delegation_tokens(settings.texts, lambda: metadata.image.security.tokens)
+        return DescribeDelegationToken(metadata, tokens, TokenRequests(settings), self._access).handle
 
     # --- log directories --------------------------------------------------------------------------------
 

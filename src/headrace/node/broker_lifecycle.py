@@ -87,8 +87,13 @@ class BrokerLifecycle:
                 self._is_known = self.is_unfenced = False
                 self.epoch = -1
                 self.poke(now)
+            if state is not None and not self._has_been_registered:
+                # its own metadata log may have ended before the last run was registered
+                self._registration.previous_epoch = self._directories.previous_epoch.told(state)
             return
         is_new = not self._is_known or self.epoch != state.epoch
+        if is_new:
+            self._directories.previous_epoch.registered(state.incarnation_id)
         self._is_known = self._has_been_registered = True
         was_unfenced, self.is_unfenced = self.is_unfenced, not state.is_fenced
         self.epoch = state.epoch

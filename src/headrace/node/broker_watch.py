@@ -16,7 +16,7 @@ from headrace.machines.metadata.image import BrokerState, ClusterImage
 from headrace.node.error_codes import FAULTS
 from headrace.node.group_commit import RETRY_MS
 from headrace.node.metadata_log import MetadataLog
-from headrace.node.peers import Peer, Unanswered
+from headrace.node.peers import Peer, Unanswered, dialled
 from headrace.node.ports import Once, Ports
 from headrace.node.settings import LiveSettings
 
@@ -170,7 +170,7 @@ class BrokerWatch:
         endpoint = state.endpoints.get(name) or next(iter(state.endpoints.values()))
         request = ApiVersionsRequest(client_software_name="headrace", client_software_version="1")
         self._dialled[state.id] += 1
-        peer = Peer(state.id, endpoint.host, endpoint.port)
+        peer = Peer(state.id, endpoint.host, endpoint.port, dialled(by_tls=endpoint.uses_tls))
 
         def answered(now: Now, answer: Any) -> None:
             self._answered(now, state, answer)

@@ -22,7 +22,8 @@ from headrace.node.coordinators.shard import Shard
 from headrace.node.effects import Parts
 from headrace.node.error_codes import FAULTS
 from headrace.node.handlers.offset_commit import IDS_SINCE, answered_topic, committer_of
-from headrace.node.produce_fast_path import LATER, ParkedAnswer
+from headrace.node.produce_fast_path import LATER, ParkedAnswer, told_throttle
+from headrace.node.quotas import Quotas, RememberedMeters
 from headrace.node.routes import OFFSET_COMMIT, Request, Route
 from headrace.node.waiting import Waiting
 from headrace.protocol.api import request_codec
@@ -74,6 +75,7 @@ class RememberedCommit:
         "batch",
         "committer",
         "loads",
+        "meters",
         "metrics",
         "partition",
         "place_at",
@@ -81,6 +83,7 @@ class RememberedCommit:
         "rights",
         "shard",
         "size",
+        "throttle_at",
         "time_at",
         "timeout_ms",
     )
@@ -88,6 +91,7 @@ class RememberedCommit:
     def __init__(
         self,
         rights: object | None,
+        client_id: str | None,
         route: Route,
         body: OffsetCommitRequest,
         shard: "Shard[Groups]",
@@ -108,6 +112,13 @@ class RememberedCommit:
         self.place_at = self.batch.index(_PLACE.pack(*_PLACE_SENTINEL))
         self.time_at = self.batch.index(_TIMESTAMP.pack(_TIME_SENTINEL))
         self.size, self.answer = answer[:4], answer[8:]  # the correlation id is between them
+        self.throttle_at = 8 + route.response.header_version  # the first field of the answer
+        self.meters = RememberedMeters(client_id)
+
+    def throttle_ms(self, now: Now, quotas: Quotas, connection: Connection) -> int:
+        """Of a commit that is answered now."""
+        meters = self.meters.current(now, quotas, connection)
+        return 0 if meters is None else quotas.answered(now, meters)
 
     def batch_of(self, offset: int, leader_epoch: int, wall_ms: int) -> bytearray:
         batch = bytearray(self.batch)
@@ -117,10 +128,12 @@ class RememberedCommit:
         _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[ATTRIBUTES_AT:]))
         return batch
 
-    def refusal(self, correlation_id: int, code: ErrorCode) -> Parts:
+    def refusal(self, correlation_id: int, code: ErrorCode, throttle_ms: int) -> Parts:
         """The answer if this broker does not know whether the followers got the commit."""
         code = _REFUSALS.get(code, ErrorCode.NOT_COORDINATOR)
-        response = OffsetCommitResponse(topics=[answer_about(self._topic, code)])
+        response = OffsetCommitResponse(
+            topics=[answer_about(self._topic, code)], throttle_time_ms=throttle_ms
+        )
         return answer_frame(self._codec, correlation_id, response)
 
 
@@ -169,7 +182,7 @@ class CommitFastPath:
         if api_key != OFFSET_COMMIT or version != self._version:
             return None
         known = self._commits.get(bytes(frame[8:place_at]) + frame[place_at + _PLACE.size :])
-        if known is None or known.rights is not self._access.rights or self._waiting.quotas is not None:
+        if known is None or known.rights is not self._access.rights:
             return None
         shard = known.shard
         machine = shard.current
@@ -203,6 +216,14 @@ class CommitFastPath:
             self._waiting.park_finished(parked, self._connection)
             partition.await_commit(end, parked, now.after_ms(known.timeout_ms))
             return LATER
+        quotas = self._waiting.quotas
+        if quotas.version is not None:
+            meters = known.meters.current(now, quotas, self._connection)
+            if meters is not None and not meters.takes(None, 0, now.mono):
+                throttle_ms = quotas.answered(now, meters)
+                if throttle_ms:
+                    answer = told_throttle(answer, known.throttle_at, throttle_ms)
+                    self._waiting.mute(now, self._connection, throttle_ms)
         if self._connection.pending:
             self._waiting.queue_behind(self._connection, [answer])
             return LATER
@@ -290,5 +311,5 @@ class CommitFastPaths:
             )
             connection.put_path(path)
         record = Record(key, value)
-        known = RememberedCommit(self._access.rights, route, body, shard, record, answer)
+        known = RememberedCommit(self._access.rights, request.client_id, route, body, shard, record, answer)
         path.remember(frame, place_at, known)

@@ -98,4 +98,4 @@ class ConfigChanges:
 def broker_layers(broker_id: int, metadata: MetadataLog, settings: LiveSettings) -> BrokerLayers:
     """The settings of this broker, layer by layer, for descriptions."""
     image = metadata.image
-    return BrokerLayers(image.broker_config(broker_id), image.cluster_config, settings.current.texts)
+    return BrokerLayers(image.broker_config(broker_id), image.cluster_config, settings.current.told_texts)

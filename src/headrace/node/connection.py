@@ -16,7 +16,8 @@ from headrace.base.limits import (
 if TYPE_CHECKING:
     from headrace.base.time import Now
     from headrace.node.effects import Parts
-    from headrace.node.logins import Login
+    from headrace.node.login import Login
+    from headrace.node.quotas import ClientMeters
     from headrace.node.waiting import Parked
 
 ANONYMOUS = "User:ANONYMOUS"
@@ -59,19 +60,24 @@ class Connection:
         "client_software",
         "fast_path",
         "frame_bytes_max",
+        "frames_stay",
         "held_bytes",
         "id",
         "is_closed",
         "is_decoding",
+        "is_forwarded",
         "is_own",
         "is_slicing",
+        "kept_frames",
         "listener",
         "login",
+        "meters",
         "muted_until",
         "peer",
         "pending",
         "principal",
         "queued_bytes",
+        "with_token",
     )
 
     def __init__(
@@ -82,12 +88,19 @@ class Connection:
         self.address = address
         self.principal = principal
         self.is_own = is_own  # of a client inside the process, which needs no login
+        self.is_forwarded = False  # a client of another node, whose request that node has sent us
         self.login: Login | None = None  # on a SASL listener
+        self.with_token = False  # it has logged in with a delegation token
         self.frame_bytes_max = 2**31 - 1  # less before the login; the process has its own limit, too
         self.client_software = ("unknown", "unknown")  # as ApiVersions v3 told
         self.fast_path: FastPath | None = None  # the first one: at most one of each kind
         self.held_bytes = 0  # of its batches that wait in front of their logs
+        # Whether a frame stays where it is while `kept_frames` says that the node uses it. Otherwise no view
+        # of it may outlive `handle`.
+        self.frames_stay = False
+        self.kept_frames = 0
         self.pending: deque[Pending] = deque()
+        self.meters: ClientMeters | None = None  # of the client that sent the last request, if it has quotas
         self.muted_until = 0.0
         self.peer: int | None = None  # the broker that opened it, if it said so
         self.is_closed = False
@@ -101,6 +114,7 @@ class Connection:
         return (
             self.is_decoding
             or self.is_slicing
+            or self.kept_frames > 0
             or len(self.pending) >= UNANSWERED_PER_CONNECTION_MAX
             or self.held_bytes >= HELD_BYTES_PER_CONNECTION_MAX
             or self.queued_bytes >= QUEUED_ANSWER_BYTES_PER_CONNECTION_MAX

@@ -4,7 +4,8 @@ Every voter has this role, and one of them is active: the leader of the metadata
 of its own, which is ahead of the committed one by what is being replicated. The others answer NOT_CONTROLLER.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headrace.base.numbers import INT32_MAX, whole_number
@@ -14,20 +15,24 @@ from headrace.machines.metadata.controller.brokers import Registration
 from headrace.machines.metadata.controller.controller import ControllerDecisions
 from headrace.machines.metadata.controller.decision import MetadataDecision
 from headrace.machines.metadata.image import ALL_BROKERS, ClusterImage
-from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT
+from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT, METADATA_VERSION
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.broker_watch import BrokerWatch
+from headrace.node.error_codes import FAULTS
 from headrace.node.group_commit import RETRY_MS
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.ports import Once, Ports
 from headrace.node.routes import Handle, Request, Routes
 from headrace.node.settings import LiveSettings
+from headrace.node.token_requests import TokenRequests, delegation_tokens
 from headrace.protocol.api import CONTROLLER, ApiKey, Listener
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.notation import Data
 from headrace.storage.errors import DiskFull
 
 if TYPE_CHECKING:
+    from headrace.machines.security.delegation_tokens import DelegationTokens
     from headrace.node.cluster_metrics import ControllerNumbers
     from headrace.node.handlers.create_topics import CreateTopics
     from headrace.node.handlers.quorum_request import QuorumRequests
@@ -69,10 +74,24 @@ class Controller:
         )
         own_broker = self._node_id if "broker" in current.process_roles else None
         self._watch = BrokerWatch(settings, metadata, self.decisions, ports, own_broker)
+        self._rng = rng
         self._broker_requests: dict[int, BrokerRequest] = {}
+        self._bootstrap = self._read_bootstrap()
         self._ready_at = 0
         self._registration: Registration | None = None  # of the broker in this process
         self._tell_broker: Callable[[Now], None] = lambda now: None
+
+    def _read_bootstrap(self) -> Sequence[Data]:
+        """Users and rules that the first active controller of a cluster makes known.
+
+        Read at the start, so that a damaged file is an error (BadMetadata) then.
+        """
+        may_be_first = METADATA_VERSION not in self.metadata.image.features
+        if not may_be_first or "controller" not in self._settings.current.process_roles:
+            return ()
+        from headrace.node.bootstrap import read_bootstrap
+
+        return read_bootstrap(self._directories.disks[self._directories.metadata_log_dir])
 
     def follow(self, registration: Registration, poke: Callable[[Now], None]) -> None:
         """This process has a broker too: how it registers, and what it calls when the controller changes."""
@@ -86,7 +105,29 @@ class Controller:
         if name == ALL_BROKERS:
             settings.overlaid(dynamic, after)
         elif whole_number(name, INT32_MAX) == self._node_id:
-            settings.overlaid(after, cluster)
+            from headrace.node.own_certificates import check_certificates
+
+            check_certificates(self._settings, dynamic, after, cluster)
+
+    @cached_property
+    def _tokens(self) -> "DelegationTokens":
+        """Those that it decides about."""
+        texts = self._settings.current.texts
+        return delegation_tokens(texts, lambda: self.decisions.image.security.tokens)
+
+    def remove_expired_tokens(self, now: Now) -> None:
+        """Every `delegation.token.expiry.check.interval.ms`, if there can be any."""
+        if not self.metadata.is_active or not self.decisions.image.security.tokens:
+            return
+        from headrace.machines.metadata.controller.delegation_tokens import remove_expired
+
+        decision = remove_expired(self._tokens, now.wall_ms)
+        if not decision.records:
+            return
+        try:
+            self.metadata.propose(now, decision)
+        except FAULTS as fault:
+            self._ports.reports.report("error", "tokens_not_removed", error=str(fault))
 
     # --- while it is active --------------------------------------------------------------------------------
 
@@ -101,6 +142,10 @@ class Controller:
         if self.decisions.image is not image or self.metadata.deciding_epoch < 0:
             return  # another node was elected meanwhile
         first: MetadataDecision[None] = self.decisions.finalize_features(FINALIZED_AT_FORMAT)
+        is_new = METADATA_VERSION not in image.features
+        if is_new:
+            first.records += self._bootstrap
+        first.records += self.decisions.missing_secret(has_first_users=is_new and bool(self._bootstrap))
         registration = self._registration
         if registration is not None:
             known = image.brokers.get(registration.broker)
@@ -110,6 +155,8 @@ class Controller:
                 first = MetadataDecision(None, first.records + decision.records, decision.unclean_elections)
         try:
             self._ready_at = self._watch.propose(now, first)
+            if is_new and self._bootstrap:
+                self._ports.reports.report("info", "bootstrap_applied", records=len(self._bootstrap))
         except DiskFull as fault:
             self._ports.reports.report("error", "first_decisions_postponed", error=str(fault))
             Once(self._ports.deadlines, now.after_ms(RETRY_MS), lambda now: self._decide_first(now, image))
@@ -167,6 +214,12 @@ class Controller:
             (ApiKey.UNREGISTER_BROKER, self._unregister_broker),
         ):
             routes.serve(api_key, listeners, self._only_when_active(make))
+        for api_key, make in (
+            (ApiKey.CREATE_DELEGATION_TOKEN, self._create_delegation_token),
+            (ApiKey.RENEW_DELEGATION_TOKEN, self._renew_delegation_token),
+            (ApiKey.EXPIRE_DELEGATION_TOKEN, self._expire_delegation_token),
+        ):
+            routes.serve(api_key, listeners, self._only_after_a_login(self._only_when_active(make)))
         if CONTROLLER not in listeners:
             return
         for api_key in (
@@ -192,13 +245,47 @@ class Controller:
     def _only_when_active(self, make: Callable[[], Handle]) -> Callable[[], Handle]:
         def made() -> Handle:
             handle = make()
-            metadata = self.metadata
+            metadata, access = self.metadata, self._access
 
             def guarded(request: Request) -> Any:
                 if not metadata.is_active:
                     from headrace.node.not_controller import not_controller
 
-                    return not_controller(request)
+                    return self.refusal_of_own(request) or not_controller(request)
+                reply = handle(request)
+                if access.audit is not None:
+                    access.audit.decided(metadata, request, reply)
+                return reply
+
+            return guarded
+
+        return made
+
+    def refusal_of_own(self, request: Request) -> Any:
+        """Certificates for this broker that it cannot use; None: there are none."""
+        api_key = request.route.api_key
+        if api_key not in (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS):
+            return None
+        from headrace.node.own_certificates import refusal
+
+        def is_allowed() -> bool:
+            return self._access.allows(request, Operation.ALTER_CONFIGS, Resource.CLUSTER, CLUSTER_NAME)
+
+        image = self.metadata.image
+        return refusal(api_key, request.body, self._node_id, image, self._settings, is_allowed)
+
+    def _only_after_a_login(self, make: Callable[[], Handle]) -> Callable[[], Handle]:
+        """And not one with a delegation token."""
+
+        def made() -> Handle:
+            from headrace.node.not_controller import refused
+
+            handle, requests = make(), TokenRequests(self._settings.current)
+
+            def guarded(request: Request) -> Any:
+                if not requests.allows(request.connection):
+                    code = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+                    return refused(request.route.api_key, request.version, request.body, code)
                 return handle(request)
 
             return guarded
@@ -303,7 +390,10 @@ class Controller:
     def _topics(self) -> "CreateTopics":
         from headrace.node.handlers.create_topics import CreateTopics
 
-        return CreateTopics(self._node_id, self.metadata, self.decisions, self._settings, self._access)
+        quotas = self._ports.waiting.quotas
+        return CreateTopics(
+            self._node_id, self.metadata, self.decisions, self._settings, self._access, quotas
+        )
 
     def _create_topics(self) -> Handle:
         return self._topics().handle
@@ -311,7 +401,8 @@ class Controller:
     def _delete_topics(self) -> Handle:
         from headrace.node.handlers.delete_topics import DeleteTopics
 
-        return DeleteTopics(self.metadata, self.decisions, self._settings, self._access).handle
+        quotas = self._ports.waiting.quotas
+        return DeleteTopics(self.metadata, self.decisions, self._settings, self._access, quotas).handle
 
     def _alter_configs(self) -> Handle:
         from headrace.node.config_changes import ConfigChanges
@@ -328,7 +419,9 @@ class Controller:
     def _create_partitions(self) -> Handle:
         from headrace.node.handlers.create_partitions import CreatePartitions
 
-        return CreatePartitions(self.metadata, self.decisions, self._access).handle
+        return CreatePartitions(
+            self.metadata, self.decisions, self._access, self._ports.waiting.quotas
+        ).handle
 
     def _create_acls(self) -> Handle:
         from headrace.node.handlers.create_acls import CreateAcls
@@ -349,6 +442,21 @@ class Controller:
         from headrace.node.handlers.alter_user_scram_credentials import AlterUserScramCredentials
 
         return AlterUserScramCredentials(self.metadata, self.decisions, self._access).handle
+
+    def _create_delegation_token(self) -> Handle:
+        from headrace.node.handlers.create_delegation_token import CreateDelegationToken
+
+        return CreateDelegationToken(self.metadata, self._tokens, self._access, self._rng).handle
+
+    def _renew_delegation_token(self) -> Handle:
+        from headrace.node.handlers.renew_delegation_token import RenewDelegationToken
+
+        return RenewDelegationToken(self.metadata, self._tokens).handle
+
+    def _expire_delegation_token(self) -> Handle:
+        from headrace.node.handlers.expire_delegation_token import ExpireDelegationToken
+
+        return ExpireDelegationToken(self.metadata, self._tokens).handle
 
     def _describe_acls(self) -> Handle:
         from headrace.node.handlers.describe_acls import DescribeAcls

@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.base.time import Now
 from headrace.node.metadata_log import MetadataLog
-from headrace.node.peers import Completion, Peer, Unanswered
+from headrace.node.peers import CONTROLLERS, Completion, Peer, Unanswered
 from headrace.node.ports import Act, Once, Ports
 from headrace.node.settings import LiveSettings
 from headrace.node.waiting import Waiter, Waiting
@@ -114,7 +114,7 @@ class ControllerChannel:
             return None
         for voter in settings.quorum_voters:
             if voter.id == leader_id:
-                return Peer(voter.id, voter.host, voter.port)
+                return Peer(voter.id, voter.host, voter.port, CONTROLLERS)
         return None
 
     def _answered(self, question: Question, now: Now, answer: Any) -> None:

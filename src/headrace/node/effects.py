@@ -54,6 +54,16 @@ class Run(Value):
     job: Job
 
 
+class Fetch(Value):
+    """Get the document at a URL: `https:`, `http:` of this machine, or `file:`. Its bytes go to
+    `Node.completed`, or the error; redirects and longer documents are errors.
+    """
+
+    ticket: int
+    url: str
+    bytes_max: int
+
+
 class Send(Value):
     """Send a request's frame to another node, on the connection of that lane, which is opened if need be.
 
@@ -82,10 +92,26 @@ class Report(Value):
     facts: dict[str, Any]
 
 
+class WriteAudit(Value):
+    """Entries for the audit log, which were made at this time."""
+
+    wall_ms: int
+    entries: list[dict[str, Any]]
+
+
+class LoseAudit(Value):
+    """So many entries for the audit log were dropped, and why: they are counted, and the logs say so."""
+
+    count: int
+    reason: str
+
+
 class Halt(Value):
     """The node cannot continue safely; the process ends at once, without the marker of a clean stop."""
 
     reason: str
 
 
-Effect = Answer | Close | Proceed | Mute | Run | Send | Hangup | Report | Halt
+Effect = (
+    Answer | Close | Proceed | Mute | Run | Fetch | Send | Hangup | Report | WriteAudit | LoseAudit | Halt
+)

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import Any
 
 from headrace.base.limits import FETCH_WAIT_MS_MAX
-from headrace.base.time import Instant, Now
+from headrace.base.time import Now
 from headrace.machines.replication.leader import PartitionLeader
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.connection import Connection, FastPath
@@ -24,19 +24,20 @@ from headrace.node.fetch_frames import places_of
 from headrace.node.fetch_sessions import (
     FINAL_EPOCH,
     CachedPartition,
-    FetchPlan,
     FetchSession,
     FetchSessions,
     replica_id_of,
 )
-from headrace.node.handlers.fetch import CONSUMER, IDS_VERSION_MIN, Fetch
+from headrace.node.handlers.fetch import CONSUMER, IDS_VERSION_MIN, SIZE_BYTES, Fetch
+from headrace.node.parked_fetches import ParkedFastFetch
 from headrace.node.partition import READ_COMMITTED, Partition
 from headrace.node.partitions import Partitions
 from headrace.node.produce_fast_path import LATER
+from headrace.node.quotas import RememberedMeters
 from headrace.node.routes import FETCH, Request, Route
 from headrace.node.settings import LiveSettings
-from headrace.node.waiting import Parked, Waiting
-from headrace.protocol.framing import response_frame
+from headrace.node.waiting import Waiting
+from headrace.protocol.framing import answer_frame, response_frame
 from headrace.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchPartition,
@@ -76,14 +77,17 @@ class RememberedFetch:
         "_before",
         "_between",
         "_constant_bytes",
+        "_header_bytes",
         "_is_flexible",
         "body",
         "cached",
+        "client_id",
         "is_committed",
         "key",
         "leader_epoch",
         "max_bytes",
         "max_wait_ms",
+        "meters",
         "min_bytes",
         "partition",
         "partition_max_bytes",
@@ -95,6 +99,7 @@ class RememberedFetch:
     def __init__(
         self,
         rights: object | None,
+        client_id: str | None,
         route: Route,
         body: FetchRequest,
         topic: str | bytes,
@@ -103,6 +108,8 @@ class RememberedFetch:
     ) -> None:
         wanted = body.topics[0].partitions[0]
         self.rights = rights  # with which it was allowed
+        self.client_id = client_id
+        self.meters = RememberedMeters(client_id)
         self.route = route
         self.body = body
         self.partition = partition
@@ -119,6 +126,7 @@ class RememberedFetch:
         self._is_flexible = route.response.flexible
         self._before, self._between, self._after = self._answer_parts(route, body, wanted)
         # what a frame has besides its size, and the length of the records
+        self._header_bytes = 4 + route.response.header_version
         self._constant_bytes = 4 + len(self._before) + _OFFSETS.size + len(self._between) + len(self._after)
 
     def _answer_parts(self, route: Route, body: FetchRequest, wanted: FetchPartition) -> tuple[bytes, ...]:
@@ -188,6 +196,15 @@ class RememberedFetch:
             return None
         return Found(span, is_enough, high_watermark, stable_offset, log.log_start_offset)
 
+    def quota_bytes(self, size: int) -> int:
+        """What an answer with so many bytes of records counts for a quota, as in `Gathering.response`."""
+        length_bytes = len(encode_varint(size + 1)) if self._is_flexible else 4
+        return SIZE_BYTES + self._constant_bytes - self._header_bytes + length_bytes + size
+
+    def throttled(self, correlation_id: int, throttle_ms: int) -> Parts:
+        response = FetchResponse(session_id=self.session_id, throttle_time_ms=throttle_ms)
+        return answer_frame(self.route.response, correlation_id, response)
+
     def answer(self, correlation: bytes | memoryview, found: "Found") -> Parts:
         span = found.span
         assert span is not None
@@ -236,77 +253,6 @@ class Found:
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
-
-
-class ParkedFastFetch(Parked):
-    """A fetch that waits for records. If anything else happens meanwhile, the ordinary path answers it."""
-
-    __slots__ = ("_at", "_correlation_id", "_fast_path", "_known", "_offset", "_session", "_started")
-
-    def __init__(
-        self,
-        fast_path: "FetchFastPath",
-        known: RememberedFetch,
-        session: FetchSession | None,
-        offset: int,
-        correlation_id: int,
-        now: Now,
-    ) -> None:
-        # not the request of `Parked`: most of these fetches never need one
-        self.waiting = fast_path.waiting
-        self.waits_for = []
-        self.is_done = False
-        self.is_awake = False
-        self.moved = None
-        self._fast_path = fast_path
-        self._known = known
-        self._session = session
-        self._offset = offset
-        self._correlation_id = correlation_id
-        self._started = now
-        self._at = now.after_ms(known.max_wait_ms)
-        self.wait_for(known.partition)
-
-    def deadline(self) -> Instant:
-        return self._at
-
-    def woken(self, now: Now) -> None:
-        known = self._known
-        try:
-            found = None
-            if known.is_wanted_by(self._session) and self._fast_path.allows(known):
-                found = self._fast_path.find(known, self._offset)
-            if found is None:
-                self._take_ordinary_path(now)
-            elif found.span is not None and found.is_enough:
-                known.route.metrics.observe(now.mono - self._started.mono)
-                self.waiting.send(self, known.answer(_SIZES.pack(self._correlation_id), found))
-        except Exception:
-            self.failed()
-            raise
-
-    def expired(self, now: Now) -> None:
-        try:
-            self._take_ordinary_path(now)
-        except Exception:
-            self.failed()
-            raise
-
-    def _take_ordinary_path(self, now: Now) -> None:
-        """The answer of the ordinary path, whatever it is."""
-        known, connection = self._known, self._fast_path.connection
-        route = known.route
-        self.request = Request(
-            self._started, connection, route, route.version, self._correlation_id, None, known.body
-        )
-        wanted = [(known.key[0], known.wanted_at(self._offset))]
-        plan = FetchPlan(self._session, wanted, self._session is not None)
-        gathering = self._fast_path.fetch.gathering(self.request, plan)
-        gathering.gather(now)
-        self.waiting.answer(now, self, gathering.response())
-
-    def failed(self) -> None:
-        self.waiting.give_up(self._fast_path.connection)
 
 
 class FetchFastPath:
@@ -359,7 +305,7 @@ class FetchFastPath:
         epoch_at, offset_at = places
         known = self._fetches.get(_key(frame, epoch_at, offset_at))
         waiting = self.waiting
-        if known is None or known.rights is not self._access.rights or waiting.quotas is not None:
+        if known is None or known.rights is not self._access.rights:
             return None
         (epoch,) = _EPOCH.unpack_from(frame, epoch_at)
         session = None
@@ -373,7 +319,7 @@ class FetchFastPath:
             if len(session.partitions) != 1 or not known.is_wanted_by(session):
                 return None
         (offset,) = _OFFSET.unpack_from(frame, offset_at)
-        found = self.find(known, offset)
+        found = self.find(now, known, offset)
         if found is None:
             return None
         must_wait = found.span is None or not found.is_enough
@@ -389,7 +335,26 @@ class FetchFastPath:
             parked = ParkedFastFetch(self, known, session, offset, correlation_id, now)
             waiting.park_on(self.connection, parked)
             return LATER
+        if waiting.quotas.version is not None:
+            assert found.span is not None
+            throttle_ms = self.throttle_ms(now, known, found.span)
+            if throttle_ms:
+                return known.throttled(correlation_id, throttle_ms)
         return known.answer(frame[4:8], found)
+
+    def throttle_ms(self, now: Now, known: RememberedFetch, span: Span) -> int:
+        """Counts the answer, and mutes a client that is throttled: it gets an empty one."""
+        waiting = self.waiting
+        meters = known.meters.current(now, waiting.quotas, self.connection)
+        if meters is None:
+            return 0
+        size = known.quota_bytes(span.size)
+        if meters.takes(meters.fetch, size, now.mono):
+            return 0
+        throttle_ms = waiting.quotas.fetched(now, meters, size)
+        if throttle_ms:
+            waiting.mute(now, self.connection, throttle_ms)
+        return throttle_ms
 
     def allows(self, known: RememberedFetch) -> bool:
         """Whether the client may still read the partition for which a fetch waits."""
@@ -398,12 +363,17 @@ class FetchFastPath:
             return True
         return authorizer.allows(self.connection, Operation.READ, Resource.TOPIC, known.partition.topic)
 
-    def find(self, known: RememberedFetch, offset: int) -> Found | None:
+    def find(self, now: Now, known: RememberedFetch, offset: int) -> Found | None:
         partition = known.partition
         log, leader = partition.log, partition.leader
         if log is None or leader is None or not known.is_served_here():
             return None
-        return known.find(log, leader, offset, self._settings.current.fetch_max_bytes)
+        bytes_max = self._settings.current.fetch_max_bytes
+        if self.waiting.quotas.version is not None:
+            meters = known.meters.current(now, self.waiting.quotas, self.connection)
+            if meters is not None:
+                bytes_max = meters.fetch_bytes_max(bytes_max)
+        return known.find(log, leader, offset, bytes_max)
 
     def fits(self, version: int) -> bool:
         return version == self._version
@@ -490,7 +460,9 @@ class FetchFastPaths:
                 self._fetch, self._sessions, self._settings, self._access, self._waiting, connection, version
             )
             connection.put_path(path)
-        known = RememberedFetch(self._access.rights, route, body, topic, partition, session)
+        known = RememberedFetch(
+            self._access.rights, request.client_id, route, body, topic, partition, session
+        )
         path.remember(frame, *places, known)
 
     def _partition(self, topic: str | bytes, index: int) -> Partition | None:

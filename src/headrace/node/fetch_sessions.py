@@ -193,31 +193,33 @@ class FetchPlan:
             self.wanted = _busy(self.session)
 
     def has_news(self, topic: str | bytes, data: Any) -> bool:
-        """Stores what the answer says about a partition. Returns whether the answer has to contain it: in an
-        incremental answer, if it differs from the last one.
+        """Whether the answer has to contain the partition: in an incremental answer, if it differs from the
+        last one.
         """
-        if self.session is None:
+        if self.session is None or not self.is_incremental:
             return True
-        key = (topic, data.partition_index)
-        known = self.session.partitions.get(key)
-        if known is None:  # forgotten while the fetch was parked
-            return not self.is_incremental
-        has_records = bool(data.records)
-        is_news = (
-            has_records
+        known = self.session.partitions.get((topic, data.partition_index))
+        return known is not None and (  # None: forgotten while the fetch was parked
+            bool(data.records)
             or data.error_code != 0
             or data.high_watermark != known.high_watermark
             or data.log_start_offset != known.log_start_offset
             or data.diverging_epoch is not None
         )
+
+    def tell(self, session: FetchSession, topic: str | bytes, data: Any) -> None:
+        """Stores what the client knows about a partition after the answer."""
+        key = (topic, data.partition_index)
+        known = session.partitions.get(key)
+        if known is None:
+            return
         known.high_watermark = data.high_watermark
         known.log_start_offset = data.log_start_offset
         if data.error_code:
             known.high_watermark = -1  # an error is told again until it is over
-        if has_records and key in self.session.busy:
+        if data.records and key in session.busy:
             # who was served goes to the end, so that one with many records does not starve the others
-            self.session.busy[key] = self.session.busy.pop(key)
-        return is_news or not self.is_incremental
+            session.busy[key] = session.busy.pop(key)
 
 
 def _busy(session: FetchSession) -> list[tuple[str | bytes, Any]]:
@@ -266,10 +268,10 @@ class FetchSessions:
     ) -> FetchPlan:
         """`reader` says how the partitions are read, if that changes what there is to read."""
         if epoch == FINAL_EPOCH:
-            self._forget(session_id)
+            self.forget(session_id)
             return FetchPlan(None, wanted, False)
         if epoch == INITIAL_EPOCH:
-            self._forget(session_id)
+            self.forget(session_id)
             session = self._new_session(now, uses_ids, len(wanted)) if wanted else None
             if session is not None:
                 session.reader = reader
@@ -285,10 +287,10 @@ class FetchSessions:
         self.go_on(now, session)
         self._update(session, wanted, forgotten)
         if not session.partitions:
-            self._forget(session_id)
+            self.forget(session_id)
             return FetchPlan(None, [], False)
         if self._remembered > self._partitions_max:
-            self._forget(session_id)
+            self.forget(session_id)
             raise SessionRefused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # the client starts over without one
         session.look_at_moved()
         session.read_by(reader)
@@ -299,7 +301,7 @@ class FetchSessions:
         session.update(iter(wanted), iter(gone))
         self._remembered += len(session.partitions) - before
 
-    def _forget(self, session_id: int) -> None:
+    def forget(self, session_id: int) -> None:
         session = self._by_id.pop(session_id, None)
         if session is not None:
             self._remembered -= len(session.partitions)
@@ -312,7 +314,7 @@ class FetchSessions:
             oldest = next(iter(self._by_id.values()))
             if now.mono - oldest.last_used < self._eviction_seconds:
                 return None
-            self._forget(oldest.id)
+            self.forget(oldest.id)
         while (session_id := 1 + self._rng.randrange(2**31 - 1)) in self._by_id:
             pass
         session = FetchSession(session_id, uses_ids, now.mono)

@@ -1,15 +1,17 @@
 """The follower role of one partition: carries out what its `PartitionFollower` orders.
 
-Appending happens at once. A truncation has three steps, one after the other: write checkpoints that do not
-promise more than will be left, cut the log, flush the cut. If all records go, the start of the log is made
-durable, too: nothing else says where an empty log ends. After that the follower fetches again. Every answer,
-job result and timer goes to the machine first. A machine belongs to one leader epoch; what arrives for the
-machine of an earlier epoch is ignored.
+Appending happens at once, except for large batches: their answer is kept and written in pieces, so that
+others have their turn in between. A truncation has three steps, one after the other: write checkpoints that
+do not promise more than will be left, cut the log, flush the cut. If all records go, the start of the log is
+made durable, too: nothing else says where an empty log ends. After that the follower fetches again. Every
+answer, job result and timer goes to the machine first. A machine belongs to one leader epoch; what arrives
+for the machine of an earlier epoch is ignored.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+from headrace.base.limits import KEPT_ANSWER_BYTES_MAX
 from headrace.base.time import Now
 from headrace.machines.replication.follower import (
     AdvanceLogStart,
@@ -28,15 +30,19 @@ from headrace.machines.replication.follower import (
     Woke,
 )
 from headrace.machines.replication.lineage import Divergence
+from headrace.node.append_queue import TURN_MS
 from headrace.node.log_directories import LogDirectories
 from headrace.node.log_starts import LogStarts
 from headrace.node.partition import Partition
+from headrace.node.peers import Peers
 from headrace.node.ports import Jobs, Once, Ports
 from headrace.protocol.messages.fetch import PartitionData
 from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
 from headrace.storage.errors import StorageError
 from headrace.storage.flushing import Flushed
 from headrace.storage.log import PartitionLog
+from headrace.storage.replicating import Replicated
+from headrace.storage.writing_ahead import LARGE_BYTES
 
 # How long to wait before a step that the disk had no space for is tried again.
 RETRY_MS = 1_000
@@ -71,8 +77,30 @@ class NewStart:
             self._then(now)
 
 
+class KeptAnswers:
+    """Answers of leaders that are kept while they are written in pieces, of all partitions together."""
+
+    __slots__ = ("_bytes", "_peers")
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._bytes = 0
+
+    def keep(self, records: memoryview) -> bool:
+        """Whether the answer with these records, which has just come, may be used after this call."""
+        if self._bytes + len(records) > KEPT_ANSWER_BYTES_MAX:
+            return False
+        self._bytes += len(records)
+        self._peers.keep_answer()
+        return True
+
+    def release(self, size: int) -> None:
+        self._bytes -= size
+
+
 class Following:
     __slots__ = (
+        "_answers",
         "_changed",
         "_cut_generation",
         "_deadlines",
@@ -81,10 +109,13 @@ class Following:
         "_gaps",
         "_is_cut",
         "_jobs",
+        "_kept_bytes",
+        "_next_start",
         "_reports",
         "_start_is_durable",
         "_starts",
         "_timer",
+        "_unwritten",
         "log",
         "machine",
         "partition",
@@ -97,6 +128,7 @@ class Following:
         machine: PartitionFollower,
         changed: "Callable[[Following], None]",
         starts: LogStarts,
+        answers: KeptAnswers,
         directories: LogDirectories,
         ports: Ports,
     ) -> None:
@@ -105,6 +137,7 @@ class Following:
         self.machine = machine
         self._changed = changed  # told when there is something new to fetch, or to tell the leader
         self._starts = starts
+        self._answers = answers
         self._directories = directories
         self._jobs: Jobs = ports.jobs
         self._deadlines = ports.deadlines
@@ -112,7 +145,10 @@ class Following:
         self._cut_generation: int | None = None  # of a log that was cut, until that is flushed
         self._is_cut = False  # the same, also for a cut that a full disk has stopped halfway
         self._start_is_durable = True  # of the log, since it was cut
+        self._next_start: int | None = None  # of the log, when a flush is done
         self._timer: Once | None = None
+        self._unwritten: memoryview | None = None  # of a large answer
+        self._kept_bytes = 0  # of that answer
         self._gap_offset = -1  # where a batch was refused because it left a gap
         self._gaps = 0
 
@@ -153,6 +189,9 @@ class Following:
         self._step(now, answer, records)
 
     def flushed(self, now: Now, result: Flushed) -> None:
+        start, self._next_start = self._next_start, None
+        if start is not None:
+            self._advance_start(now, start)
         if self._cut_generation is None:
             self._step(now, LogFlushed(self.log.flushed_offset))
         elif result.generation == self._cut_generation:
@@ -199,7 +238,7 @@ class Following:
                 case StartOverAt(offset):
                     self._truncate(now, offset, committed, is_start=True)
                 case AdvanceLogStart(offset):
-                    self._starts.write(self, offset)
+                    self._advance_start(now, offset)
                 case _:
                     self._directories.offsets_moved()  # the next checkpoint has the high watermark
         at = machine.deadline()
@@ -211,19 +250,84 @@ class Following:
     # --- orders ------------------------------------------------------------------------------------------
 
     def _append(self, now: Now, records: Any) -> None:
-        partition, log = self.partition, self.log
+        records = memoryview(records)
+        if len(records) >= LARGE_BYTES and self._answers.keep(records):
+            self._unwritten = records
+            self._kept_bytes = len(records)
+            self._go_on_writing(now)
+        else:
+            self._write(now, records)
+
+    def _go_on_writing(self, now: Now) -> None:
+        """The next piece of a large answer."""
+        records = self._unwritten
+        if records is None:
+            return
         try:
-            result = log.append_as_follower(
-                memoryview(records),
+            ready = self.log.write_ahead_as_follower(
+                records, leader_epoch=self.machine.epoch, wall_ms=now.wall_ms
+            )
+        except StorageError as fault:
+            self._write_failed(now, fault)
+            return
+        if ready == len(records):
+            self._drop_answer()
+            self._write(now, records)
+            return
+        if ready and not self._write_part(now, records[:ready]):
+            return
+        self._unwritten = records[ready:]
+        Once(self._deadlines, now.after_ms(TURN_MS), self._go_on_writing)
+
+    def _write_part(self, now: Now, records: memoryview) -> bool:
+        """The beginning of an answer. False: the rest of it is not written."""
+        result = self._append_batches(now, records)
+        if result is None:
+            return False
+        if result.refusal is None:
+            self.partition.replicated(now)
+            return True
+        self._drop_answer()
+        self._appended(now, result)
+        return False
+
+    def _write(self, now: Now, records: memoryview) -> None:
+        """All of an answer, or its end."""
+        result = self._append_batches(now, records)
+        if result is not None:
+            self._appended(now, result)
+
+    def _append_batches(self, now: Now, records: memoryview) -> Replicated | None:
+        """None: they could not be written."""
+        policy = self.partition.config.cleanup_policy
+        try:
+            return self.log.append_as_follower(
+                records,
                 leader_epoch=self.machine.epoch,
-                allows_gaps=self._gaps >= GAPS_REFUSED or "compact" in partition.config.cleanup_policy,
+                allows_gaps=self._gaps >= GAPS_REFUSED or "compact" in policy,
                 wall_ms=now.wall_ms,
             )
+        except StorageError as fault:
+            self._write_failed(now, fault)
+            return None
+
+    def _write_failed(self, now: Now, fault: StorageError) -> None:
+        self._drop_answer()
+        self._directories.storage_failed(now, self.partition, fault)
+        if self.is_current:
+            self._step(now, FetchFailed())
+
+    def _drop_answer(self) -> None:
+        self._unwritten = None
+        self._answers.release(self._kept_bytes)
+        self._kept_bytes = 0
+
+    def _appended(self, now: Now, result: Replicated) -> None:
+        partition, log = self.partition, self.log
+        try:
             last_epoch = log.last_record_epoch()
         except StorageError as fault:
-            self._directories.storage_failed(now, partition, fault)
-            if self.is_current:
-                self._step(now, FetchFailed())
+            self._write_failed(now, fault)
             return
         if result.refusal is not None:
             self._report_refusal(result.end_offset, result.refusal)
@@ -333,8 +437,15 @@ class Following:
         in the moment between the cut and its flush.
         """
         partition = self.partition
+        is_writing = self._unwritten is not None
+        self._drop_answer()
         if partition.log is not self.log:
             return  # deleted, or moved, which flushes all of it
+        if is_writing:
+            try:
+                self.log.stop_writing_ahead()
+            except StorageError as fault:
+                self._directories.storage_failed(now, partition, fault)
         if self._directories[partition.directory].give_up_cut(partition.topic, partition.index):
             self._directories.offsets_moved()
         if self._is_cut:
@@ -349,6 +460,19 @@ class Following:
                 act(now)
 
         Once(self._deadlines, now.after_ms(RETRY_MS), again)
+
+    def _advance_start(self, now: Now, offset: int) -> None:
+        """The leader has deleted records: write the new start, after the flush of what stands for them."""
+        try:
+            is_prepared = self.log.prepare_log_start(offset, now.wall_ms)
+        except StorageError as fault:
+            self._directories.storage_failed(now, self.partition, fault)
+            is_prepared = True  # whatever is missing is made up for when the records go
+        if is_prepared:
+            self._starts.write(self, offset)
+        else:
+            self._next_start = max(offset, self._next_start or 0)
+            self._directories.want_flush(now, self.partition)
 
     def start_written(self, now: Now, offset: int, outcome: Any) -> None:
         """The leader has deleted records. It is told when the new start is durable here, too."""

@@ -5,6 +5,7 @@ answers it, and the broker passes the answer on to the client. While there is no
 and again, as long as the client waits. If this node becomes the controller meanwhile, it serves the request.
 """
 
+from struct import Struct
 from typing import Any, cast
 
 from headrace.base.time import Instant, Now
@@ -14,12 +15,14 @@ from headrace.node.not_controller import is_from_no_controller, not_controller, 
 from headrace.node.peers import Unanswered
 from headrace.node.routes import Request, Route
 from headrace.node.waiting import Parked, Waiting
+from headrace.protocol.api import ApiKey
 from headrace.protocol.compiler import Codec, codec
 from headrace.protocol.errors import ErrorCode, ProtocolError
 from headrace.protocol.framing import decode_request_header, request_frame
 from headrace.protocol.messages.envelope import DefaultPrincipalData, EnvelopeRequest
 
 SIZE_BYTES = 4  # before a frame; those that are forwarded have none
+_THROTTLE = Struct(">i")  # what the answers to all forwarded requests but DescribeQuorum begin with
 FORWARDING_MS_MAX = 30_000  # then the client is told that the controller did not answer, as in Kafka
 
 
@@ -55,8 +58,21 @@ class Forwarding:
         return forwarded
 
 
+class ControllersAnswer:
+    """The bytes of the controller's answer. The client is throttled by this broker, too."""
+
+    __slots__ = ("_body", "throttle_time_ms")
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        (self.throttle_time_ms,) = _THROTTLE.unpack_from(body)
+
+    def encoded(self) -> bytes:
+        return _THROTTLE.pack(self.throttle_time_ms) + self._body[_THROTTLE.size :]
+
+
 class ForwardedResponse:
-    """Encodes the answer of a forwarded request: the controller's bytes, or a message of our own."""
+    """Encodes the answer of a forwarded request: the controller's, or a message of our own."""
 
     __slots__ = ("_codec", "header_version")
 
@@ -65,6 +81,8 @@ class ForwardedResponse:
         self.header_version = response.header_version
 
     def encode_parts(self, reply: Any) -> Any:
+        if isinstance(reply, ControllersAnswer):
+            return [reply.encoded()]
         return [reply] if isinstance(reply, bytes) else self._codec.encode_parts(reply)
 
 
@@ -98,7 +116,7 @@ class ForwardedRequest(Parked):
         connection = self.request.connection
         envelope = EnvelopeRequest(
             request_data=self.request.body,
-            request_principal=encode_principal(connection.principal),
+            request_principal=encode_principal(connection.principal, with_token=connection.with_token),
             client_host_address=encode_address(connection.address),
         )
         # a controller that is only slow is not asked twice: it would refuse what it has just done
@@ -142,7 +160,14 @@ class ForwardedRequest(Parked):
                 self.failed()
             return
         header_bytes = 4 + self.request.route.response.header_version
-        self.waiting.answer(now, self, bytes(response.response_data[header_bytes:]))
+        body = bytes(response.response_data[header_bytes:])
+        if self.request.route.api_key == ApiKey.DESCRIBE_QUORUM or len(body) < _THROTTLE.size:
+            self.waiting.answer(now, self, body)
+            return
+        answer = ControllersAnswer(body)
+        if answer.throttle_time_ms > 0:
+            self.waiting.mute(now, self.request.connection, answer.throttle_time_ms)
+        self.waiting.answer(now, self, answer)
 
     def _refused(self, code: ErrorCode) -> Any:
         route = self.request.route
@@ -180,18 +205,20 @@ def ask_the_next(now: Now, parked: Parked) -> Any:
 PRINCIPAL_VERSION = 0
 
 
-def encode_principal(principal: str) -> bytes:
-    """As Kafka's default principal builder does: a version, then type and name."""
+def encode_principal(principal: str, *, with_token: bool = False) -> bytes:
+    """As Kafka's default principal builder does: a version, then type and name, and whether the client has
+    logged in with a delegation token.
+    """
     kind, _, name = principal.partition(":")
-    data = DefaultPrincipalData(type=kind, name=name)
+    data = DefaultPrincipalData(type=kind, name=name, token_authenticated=with_token)
     version = PRINCIPAL_VERSION.to_bytes(2, "big")
     return version + codec(DefaultPrincipalData, PRINCIPAL_VERSION).encode(data)
 
 
-def decode_principal(encoded: bytes) -> str:
+def decode_principal(encoded: bytes) -> tuple[str, bool]:
     """MalformedMessage or UnsupportedVersion when it is something else."""
     data = codec(DefaultPrincipalData, int.from_bytes(encoded[:2], "big")).decode(encoded, 2)
-    return f"{data.type}:{data.name}"
+    return f"{data.type}:{data.name}", data.token_authenticated
 
 
 def encode_address(address: str) -> bytes:

@@ -1,53 +1,19 @@
-"""Security of a listener: what its settings say about TLS and SASL.
-
-A key may be set for one listener alone, with the prefix `listener.name.<name>.` and the name in lower case;
-otherwise the key without a prefix counts, then its default. Files are not read here.
-"""
+"""Security of a listener: what its settings say about TLS and SASL. Files are not read here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from headrace.machines.configs.topic import broker_value
 from headrace.machines.configs.values import InvalidConfig
 from headrace.machines.security.jaas import InvalidJaas, parse_jaas
 from headrace.machines.security.plain import passwords_from_options
 from headrace.machines.security.principal_mapping import DEFAULT_RULES, InvalidRules, PrincipalMapping
 from headrace.machines.security.scram import MECHANISMS as SCRAM_MECHANISMS
+from headrace.node.listener_texts import ListenerTexts
+from headrace.node.oauth_settings import OAUTHBEARER, OAuthSettings, oauth_settings
 
 PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, *SCRAM_MECHANISMS)
+MECHANISMS = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
-
-
-class ListenerTexts:
-    """The texts of a settings file as one listener sees them."""
-
-    def __init__(self, texts: Mapping[str, str], listener: str) -> None:
-        self._texts = texts
-        self._prefix = f"listener.name.{listener.lower()}."
-
-    def name(self, key: str, mechanism: str = "") -> str:
-        """The name by which the key is set; the key itself if it is not."""
-        if mechanism:
-            own = f"{self._prefix}{mechanism.lower()}.{key}"
-            if own in self._texts:
-                return own
-        own = self._prefix + key
-        return own if own in self._texts else key
-
-    def value(self, key: str, mechanism: str = "") -> Any:
-        """The typed value; InvalidConfig names the setting. Of a mechanism it may be another one."""
-        name = self.name(key, mechanism)
-        try:
-            return broker_value(key, ({key: self._texts[name]},) if name in self._texts else ())
-        except InvalidConfig as error:
-            raise InvalidConfig(str(error).replace(key, name)) from error
-
-    def text(self, key: str) -> str | None:
-        """None if it is not set, or empty."""
-        value = self.value(key)
-        return value if isinstance(value, str) and value.strip() else None
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,7 +30,10 @@ class TlsSettings:
     client_auth: str  # none, requested, required
     versions: tuple[str, ...]
     cipher_suites: tuple[str, ...]
-    mapping: PrincipalMapping
+    mapping: PrincipalMapping = field(compare=False)
+    checks_names: bool  # of the nodes that this one connects to
+    allows_dn_changes: bool  # whether a new certificate may be for another subject
+    allows_san_changes: bool  # whether it may lack alternative names
 
 
 _FILES_AND_TEXTS = (
@@ -77,12 +46,15 @@ _FILES_AND_TEXTS = (
 )
 
 
-def tls_settings(texts: Mapping[str, str], listener: str) -> TlsSettings:
-    """InvalidConfig names what is wrong or missing."""
+def tls_settings(texts: Mapping[str, str], listener: str, *, is_outgoing: bool = False) -> TlsSettings:
+    """InvalidConfig names what is wrong or missing. `is_outgoing`: for connections that this node opens to
+    such a listener of another node. They may do without a certificate of their own.
+    """
     given = ListenerTexts(texts, listener)
     values = {key: given.text(key) for key in _FILES_AND_TEXTS}
     chain, key = values["ssl.keystore.certificate.chain"], values["ssl.keystore.key"]
-    if values["ssl.keystore.location"] is None and (chain is None or key is None):
+    has_one = values["ssl.keystore.location"] is not None or (chain is not None and key is not None)
+    if not has_one and not is_outgoing:
         raise InvalidConfig(
             f"listeners: {listener} needs a certificate: set ssl.keystore.location to a PEM file with "
             "certificate and key, or ssl.keystore.certificate.chain and ssl.keystore.key to their texts"
@@ -93,8 +65,10 @@ def tls_settings(texts: Mapping[str, str], listener: str) -> TlsSettings:
             "set a certificate: use one of them"
         )
     client_auth = given.value("ssl.client.auth")
-    if client_auth != "none" and not (
-        values["ssl.truststore.location"] or values["ssl.truststore.certificates"]
+    if (
+        client_auth != "none"
+        and not is_outgoing
+        and not (values["ssl.truststore.location"] or values["ssl.truststore.certificates"])
     ):
         raise InvalidConfig(
             f"{given.name('ssl.client.auth')}={client_auth} needs ssl.truststore.location or "
@@ -117,7 +91,18 @@ def tls_settings(texts: Mapping[str, str], listener: str) -> TlsSettings:
         versions,
         tuple(given.value("ssl.cipher.suites")),
         _mapping(given),
+        _checks_names(given),
+        given.value("ssl.allow.dn.changes"),
+        given.value("ssl.allow.san.changes"),
     )
+
+
+def _checks_names(given: ListenerTexts) -> bool:
+    key = "ssl.endpoint.identification.algorithm"
+    algorithm = str(given.value(key) or "").strip().lower()
+    if algorithm not in ("https", "none", ""):
+        raise InvalidConfig(f"{given.name(key)}={algorithm}: must be https, or empty for no check")
+    return algorithm == "https"
 
 
 def _mapping(given: ListenerTexts) -> PrincipalMapping:
@@ -136,12 +121,13 @@ class SaslSettings:
     passwords: Mapping[str, str] = field(repr=False)
     session_ms: Mapping[str, int]  # by mechanism; 0: sessions do not end
     refusal_delay_ms: int  # before a refused client is told so
+    oauth: OAuthSettings | None  # None: without OAUTHBEARER
 
 
-def sasl_settings(texts: Mapping[str, str], listener: str, *, is_open: bool) -> SaslSettings:
-    """`is_open`: what it receives is not encrypted, and may come from another machine. InvalidConfig names
-    what is wrong.
-    """
+def sasl_settings(
+    texts: Mapping[str, str], listener: str, *, is_encrypted: bool, is_loopback: bool
+) -> SaslSettings:
+    """`is_loopback`: nothing comes from another machine. InvalidConfig names what is wrong."""
     given = ListenerTexts(texts, listener)
     name = given.name("sasl.enabled.mechanisms")
     mechanisms = tuple(given.value("sasl.enabled.mechanisms"))
@@ -154,17 +140,19 @@ def sasl_settings(texts: Mapping[str, str], listener: str, *, is_open: bool) -> 
             )
     if not mechanisms:
         raise InvalidConfig(f"{name} is empty; listener {listener} can have {choice}")
-    if PLAIN in mechanisms and is_open:
-        raise InvalidConfig(
-            f"{name}: PLAIN sends passwords as they are, and listener {listener} has no TLS: use SASL_SSL, "
-            "SCRAM-SHA-512, or an address of this machine alone, such as 127.0.0.1"
-        )
+    for mechanism, secrets in ((PLAIN, "passwords"), (OAUTHBEARER, "tokens")):
+        if mechanism in mechanisms and not is_encrypted and not is_loopback:
+            raise InvalidConfig(
+                f"{name}: {mechanism} sends {secrets} as they are, and listener {listener} has no TLS: use "
+                "SASL_SSL, SCRAM-SHA-512, or an address of this machine alone, such as 127.0.0.1"
+            )
     return SaslSettings(
         mechanisms,
         given.value("sasl.server.max.receive.size"),
         _passwords(given) if PLAIN in mechanisms else {},
         {mechanism: max(0, given.value("connections.max.reauth.ms", mechanism)) for mechanism in mechanisms},
         given.value("connection.failed.authentication.delay.ms"),
+        oauth_settings(given, listener, is_loopback=is_loopback) if OAUTHBEARER in mechanisms else None,
     )
 
 

@@ -24,7 +24,7 @@ from headrace.node.metadata_check import (
 from headrace.node.metadata_files import METADATA_DIRECTORY, METADATA_TOPIC
 from headrace.node.metrics import Metrics
 from headrace.node.ports import Act, Lifecycle, Once, Ports
-from headrace.node.previous_epoch import NO_EPOCH, PreviousEpoch
+from headrace.node.previous_epoch import PreviousEpoch
 from headrace.node.settings import Settings
 from headrace.storage.checkpoints import META_PROPERTIES, parse_properties
 from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
@@ -143,6 +143,7 @@ class LogDirectories:
                 directory.trust,
                 directory.recovery_point(METADATA_TOPIC, 0),
                 epoch_max(disk, log_dir, METADATA_DIRECTORY),
+                directory.are_lists_exact,
             )
             sound = check_metadata(disk, log_dir, METADATA_DIRECTORY, stop)
             check_vote(sound, log_dir, VoterKey(self._node_id, directory.directory_id), stop)
@@ -164,10 +165,9 @@ class LogDirectories:
 
     def _previous_epoch(self) -> PreviousEpoch:
         """Of the whole log on this disk: what of it is committed is not known before there is a leader."""
-        registered = self.sound_metadata.loaded.image.brokers.get(self._node_id)
         return PreviousEpoch(
             self.disks[self.metadata_log_dir],
-            registered.epoch if registered is not None else NO_EPOCH,
+            self.sound_metadata.loaded.image.brokers.get(self._node_id),
             is_lost=any(directory.trust == "lost" for _, directory in self.online()),
         )
 
@@ -368,6 +368,11 @@ class LogDirectories:
         for name, directory in self.items():
             if directory.error is not None and name not in self._given_up:
                 self.go_offline(now, name, directory.error)  # a read met it, whose client was told
+        for name, directory in self.online():
+            try:
+                directory.mark_recovered()  # there was no space for it, or a job was writing
+            except StorageError as fault:
+                self.go_offline(now, name, fault)
         if not self._has_moved:
             return
         self._has_moved = False
@@ -395,6 +400,7 @@ class LogDirectories:
         """The end of a stop. A directory without its marker costs the next start a look at its logs, and no
         record: the others have theirs all the same.
         """
+        self.previous_epoch.sync()
         for name, directory in self.online():
             try:
                 directory.close_clean(self._high_watermarks(name))

@@ -29,6 +29,7 @@ from headrace.node.metadata_files import (
 from headrace.records.errors import BadRecords
 from headrace.storage.damage import intact_at, is_cut_short, is_lost_write
 from headrace.storage.disk import Disk, read_whole
+from headrace.storage.file_list import FileList, base_of, log_name
 from headrace.storage.recovery import Trust
 
 NOT_STARTED = "The node does not start, and nothing was changed on disk"
@@ -49,6 +50,7 @@ class LastStop:
     trust: Trust
     recovery_point: int | None  # everything below was flushed; None when no checkpoint says
     epoch_max: int | None  # no batch can have a higher epoch; None when it is not known
+    believes_list: bool = False  # of the log's files
 
 
 class SoundLog(NamedTuple):
@@ -128,6 +130,8 @@ class _Check:
         self._epoch_after = INT32_MAX  # of the first record after the snapshot, if there is one
 
     def run(self) -> SoundLog:
+        if self._stop.believes_list:
+            self._check_files()
         snapshot, content = self._newest_snapshot()
         start = snapshot.end_offset if snapshot is not None else 0
         known = [base for base in self._bases if base <= start]
@@ -150,6 +154,13 @@ class _Check:
         # records that do not fit each other raise here, before anything is changed
         loaded = load_after(self._disk, self._directory, snapshot, content, end)
         return SoundLog(loaded, offset if self._bases else 0, start)
+
+    def _check_files(self) -> None:
+        """Without its last segment the log would look shorter, and this voter forget what it has promised."""
+        listed = {base_of(name) for name in FileList(self._disk, self._directory).read()}
+        lost = sorted(listed.difference(self._bases))
+        if lost:
+            raise BadMetadata(f"{log_name(lost[0])}: this segment is missing")
 
     def _newest_snapshot(self) -> tuple[SnapshotId | None, SnapshotContent]:
         damaged = ""

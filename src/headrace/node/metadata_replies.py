@@ -22,7 +22,7 @@ class CommittedReply(Parked):
     and cannot know what becomes of it.
     """
 
-    __slots__ = ("_epoch", "_is_for_all", "_metadata", "_offset", "_reply")
+    __slots__ = ("_epoch", "_is_for_all", "_metadata", "_reply", "offset")
 
     def __init__(
         self,
@@ -36,11 +36,16 @@ class CommittedReply(Parked):
     ) -> None:
         super().__init__(waiting, request)
         self._metadata = metadata
-        self._offset = offset
+        self.offset = offset
         self._is_for_all = is_for_all  # all live brokers have to know the change, too
         self._epoch = metadata.deciding_epoch
         self._reply = reply
         self.wait_for(metadata)
+
+    @property
+    def planned(self) -> Any:
+        """The reply when the change is committed."""
+        return self._reply
 
     def deadline(self) -> Instant | None:
         return None
@@ -50,7 +55,7 @@ class CommittedReply(Parked):
             from headrace.node.forwarding import ask_the_next
 
             return ask_the_next(now, self)
-        metadata, offset = self._metadata, self._offset
+        metadata, offset = self._metadata, self.offset
         if metadata.committed_offset < offset:
             return None
         if self._is_for_all and not metadata.is_known(offset):
@@ -82,6 +87,10 @@ class KnownReply(Parked):
         self._until = now.after_ms(KNOWN_MS_MAX)
         self.wait_for(metadata)  # a broker may be fenced, or this node may resign
         self.wait_for(metadata.applied)
+
+    @property
+    def planned(self) -> Any:
+        return self._reply
 
     def deadline(self) -> Instant | None:
         return self._until

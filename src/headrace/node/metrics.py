@@ -32,6 +32,16 @@ class ApiMetrics:
         self.buckets[-1] += 1
 
 
+class Throttled:
+    """How often clients were throttled, and for how long together."""
+
+    __slots__ = ("ms", "times")
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.ms = 0
+
+
 class Metrics:
     __slots__ = (
         "apis",
@@ -47,6 +57,7 @@ class Metrics:
         "produced_batches",
         "produced_bytes",
         "strays",
+        "throttled",
     )
 
     def __init__(self) -> None:
@@ -60,6 +71,7 @@ class Metrics:
         self.logins = 0
         self.logins_refused = 0
         self.cleanings = 0  # passes of compaction
+        self.throttled: dict[str, Throttled] = {}  # by what throttles
         self.strays = 0  # partition directories that the metadata does not know
         self.cleaned_bytes = 0  # that they read
         self.produced_batches = 0

@@ -15,18 +15,21 @@ from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
 from headrace.node.authorization import Access
 from headrace.node.broker import Broker
+from headrace.node.client_logins import ClientLogins
 from headrace.node.connection import Connection
 from headrace.node.controller import Controller
 from headrace.node.controller_channel import ControllerChannel
-from headrace.node.effects import Answer, Effect, Parts
+from headrace.node.effects import Answer, Effect, Mute, Parts
 from headrace.node.log_directories import LogDirectories, find_metadata_log_dir
 from headrace.node.long_frames import LongFrame, LongFrames
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
 from headrace.node.peers import Peers, Unanswered
-from headrace.node.ports import Deadlines, Every, Jobs, Lifecycle, Ports, Reports
+from headrace.node.ports import Deadlines, Every, Jobs, Lifecycle, Once, Ports, Reports
+from headrace.node.quotas import Quotas
 from headrace.node.routes import Handle, Request, Route, Routes
 from headrace.node.settings import LiveSettings, Settings
+from headrace.node.token_requests import CHANGES, TokenRequests, check_interval_ms, secret_key
 from headrace.node.waiting import Parked, Waiting
 from headrace.protocol.api import BOTH, BROKER, ApiKey
 from headrace.protocol.errors import ProtocolError
@@ -35,10 +38,15 @@ from headrace.storage.disk import Disk
 
 if TYPE_CHECKING:
     from headrace.node.cluster_metrics import ClusterMetrics
-    from headrace.node.logins import Logins
+    from headrace.node.http_clients import HttpClients
+
+# The mechanism of a login by TLS, in the audit log.
+CERTIFICATE = "certificate"
 
 # How often a process without a broker writes how far its metadata log is flushed.
 CHECKPOINT_INTERVAL_MS = 5_000
+# they may set certificates for this broker
+SETTINGS_CHANGES = frozenset((ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS))
 
 
 class Node:
@@ -53,9 +61,15 @@ class Node:
         self.deadlines = Deadlines()
         self.jobs = Jobs(self._effects)
         self.reports = Reports(self._effects, self.lifecycle)
-        self.waiting = Waiting(self._effects, self.deadlines, self.reports)
+        self.quotas = Quotas(self._live)
+        self.waiting = Waiting(self._effects, self.deadlines, self.reports, self.quotas)
         self.peers = Peers(self.id, self._effects, self.deadlines)
         self.access = Access()
+        if settings.has_audit_log:
+            from headrace.node.audit import Audit
+
+            tells_allowed = settings.headrace_audit_log_level == "debug"
+            self.access.audit = Audit(self._effects, self.deadlines, tells_allowed=tells_allowed)
         self.metrics = Metrics()
         self.deadline: Callable[[], Instant | None] = self.deadlines.next  # asked after each call
         self.long_frames = LongFrames(self.deadlines, self.reports, self._serve_later)
@@ -65,6 +79,8 @@ class Node:
         self.directories = LogDirectories(current, disks, rng, boot_id, now, ports, self.metrics)
         metadata = MetadataLog(self._live, self.directories, rng, ports, now)
         self._guard(metadata, now)
+        self.quotas.load(metadata.image.security.quotas)
+        metadata.followers.append(self.quotas)
         self.controller = Controller(self._live, self.directories, metadata, self.access, rng, ports)
         self._is_controller = "controller" in settings.process_roles
         if self._is_controller:
@@ -84,7 +100,9 @@ class Node:
                 self.metrics,
                 now,
             )
-        self.logins = self._make_logins(rng, ports)
+        self._token_requests = TokenRequests(settings)
+        self.client_logins = ClientLogins(self._live, metadata, self.access, rng, ports, self.metrics, now)
+        self.logins = self.client_logins.sasl
         self._serve_apis()
         self._start(now)
 
@@ -110,6 +128,7 @@ class Node:
         self.controller.serve(self.routes, BOTH if self._is_controller else BROKER)
         self.metrics.ask_parked = lambda: self.waiting.parked
         self.metrics.ask_damages = lambda: self.reports.damages
+        self.metrics.throttled = self.quotas.throttled
         if self._broker is not None:
             append_queues = self._broker.append_queues
             self.metrics.ask_held = lambda: append_queues.held.count
@@ -128,10 +147,23 @@ class Node:
         """A request that only the active controller answers; None: that is in this process."""
         if self._channel.is_local:
             return None
+        if route.api_key in CHANGES and not self._token_requests.allows(connection):
+            return None  # and its handler says so: the controller does not know how the client came
+        if route.api_key in SETTINGS_CHANGES and self._refuses_own(now, connection, frame, route, client_id):
+            return None  # and its handler says so: nobody else can try this broker's files
         from headrace.node.forwarding import Forwarding
 
         forwarding = Forwarding(self._channel, self.waiting)
         return forwarding.forward(now, connection, frame, route, correlation_id, client_id)
+
+    def _refuses_own(
+        self, now: Now, connection: Connection, frame: memoryview, route: Route, client_id: str | None
+    ) -> bool:
+        """Whether it sets certificates for this broker that it cannot use."""
+        _, version, correlation_id, _, position = decode_request_header(frame)
+        body = route.decode(frame, position)
+        request = Request(now, connection, route, version, correlation_id, client_id, body, size=len(frame))
+        return self.controller.refusal_of_own(request) is not None
 
     def _api_versions(self) -> Handle:
         from headrace.node.handlers.api_versions import ApiVersions
@@ -148,21 +180,9 @@ class Node:
 
         return SaslAuthenticate().handle
 
-    def _make_logins(self, rng: Randomness, ports: Ports) -> "Logins | None":
-        """None if no listener asks for a login."""
-        if not any(listener.uses_sasl for listener in self.settings.served_listeners):
-            return None
-        from headrace.node.logins import Logins
-
-        metadata = self.controller.metadata
-        return Logins(
-            self.settings,
-            self.directories.cluster_id,
-            lambda: metadata.image.security.credentials,
-            rng,
-            ports,
-            self.metrics,
-        )
+    @property
+    def http_clients(self) -> "HttpClients":
+        return self.client_logins.http
 
     def _start(self, now: Now) -> None:
         metadata = self.controller.metadata
@@ -173,6 +193,10 @@ class Node:
             self.controller.follow(self._broker.registration, self._broker.lifecycle.poke)
             metadata.start(now)
             self._broker.start(now)
+        texts = self.settings.texts
+        if self._is_controller and secret_key(texts) is not None:
+            remove = self.controller.remove_expired_tokens
+            Every(self.deadlines, check_interval_ms(texts), remove).start(now)
 
     # --- what the driver calls -------------------------------------------------------------------------
 
@@ -181,6 +205,10 @@ class Node:
         """The broker role, of a process that has it."""
         assert self._broker is not None, "process.roles has no broker"
         return self._broker
+
+    def try_certificates_by(self, check: Callable[[Settings], None]) -> None:
+        """`check` raises InvalidConfig at settings whose certificates the server could not use."""
+        self._live.check_files = check
 
     @property
     def settings(self) -> Settings:
@@ -224,8 +252,40 @@ class Node:
 
     def connected(self, now: Now, connection: Connection) -> None:
         self.metrics.connections += 1
-        if self.logins is not None and not connection.is_own:
+        if connection.is_own:
+            return
+        self._slow_down(now, connection)
+        if self.logins is not None:
             self.logins.meet(connection)
+
+    def shown_certificate(self, now: Now, connection: Connection, principal: str) -> None:
+        """A client's certificate says who it is."""
+        connection.principal = principal
+        if self.access.audit is not None and connection.login is None:  # on a SASL listener it is to come
+            self.access.audit.login(now, connection, CERTIFICATE)
+
+    def refused_handshake(self, now: Now, connection: Connection, reason: str) -> None:
+        """On a listener that asks for certificates."""
+        if self.access.audit is not None:
+            self.access.audit.login_refused(now, connection, CERTIFICATE, "", reason)
+
+    def _slow_down(self, now: Now, connection: Connection) -> None:
+        """If there are too many new connections, nothing is read from this one for a while. One whose
+        address has made too many is closed afterwards.
+        """
+        refused_ms = self.quotas.refused_ms(now, connection)
+        delayed_ms = refused_ms or self.quotas.delayed_ms(now, connection)
+        if not delayed_ms:
+            return
+        until = connection.muted_until = now.after_ms(delayed_ms)
+        self._effects.append(Mute(connection, until))
+        if refused_ms:
+            Once(self.deadlines, until, lambda now: self._refuse(connection))
+
+    def _refuse(self, connection: Connection) -> None:
+        if not connection.is_closed:
+            reason = "its address makes more connections than its quota connection_creation_rate allows"
+            self.reports.close(connection, reason)
 
     def disconnected(self, now: Now, connection: Connection) -> None:
         """Its parked requests go with it; appended records stay. Cycles are cut: the garbage collector runs
@@ -280,7 +340,7 @@ class Node:
         except ProtocolError as fault:
             self.reports.close(connection, str(fault))
             return None
-        request = Request(now, connection, route, version, correlation_id, client_id, body)
+        request = Request(now, connection, route, version, correlation_id, client_id, body, size=len(frame))
         parts = self._serve(request)
         if request.is_usual and route.learn is not None:
             route.learn(request, parts, frame, position)
@@ -299,12 +359,12 @@ class Node:
         finally:
             self._settle(now)
 
-    def answered(self, now: Now, ticket: int, answer: memoryview | Unanswered) -> None:
-        """The frame of another node's response, or why there is none. The frame is not kept."""
+    def answered(self, now: Now, ticket: int, answer: memoryview | Unanswered) -> bool:
+        """The frame of another node's response, or why there is none. True: the node keeps its memory."""
         if self.lifecycle.is_stopped:
-            return
+            return False
         try:
-            self.peers.answered(now, ticket, answer)
+            return self.peers.answered(now, ticket, answer)
         finally:
             self._settle(now)
 
@@ -345,16 +405,19 @@ class Node:
         route.metrics.requests += 1
         connection = request.connection
         had_pending = bool(connection.pending)
-        reply = route.handle(request)
-        if reply is None:
-            return None
         waiting = self.waiting
+        has_quotas = self.quotas.version is not None
+        if has_quotas:
+            self.quotas.arrived(request)
+        reply = route.handle(request)
         if isinstance(reply, Parked):
             waiting.park(reply)
             return None
+        if has_quotas:
+            waiting.throttle(request.now, request, reply)  # also a producer that gets no answer
+        if reply is None:
+            return None
         parts: Parts = answer_frame(route.response, request.correlation_id, reply)
-        if waiting.quotas is not None:
-            parts = waiting.throttled(waiting.quotas, request, reply, parts)
         return waiting.in_turn(connection, parts) if had_pending else parts
 
     def _takes_long(
@@ -417,6 +480,8 @@ class Node:
             return
         if not self.controller.metadata.is_flushed or self.directories.is_writing_checkpoints:
             return
+        if self.access.audit is not None:
+            self.access.audit.end_period(now)
         self.directories.close_clean()
         if not self.lifecycle.is_halted:
             self.lifecycle.is_stopped = True

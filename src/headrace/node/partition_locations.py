@@ -16,9 +16,10 @@ from headrace.node.log_directories import LogDirectories
 from headrace.node.ports import Reports
 from headrace.node.strays import Strays
 from headrace.storage.checkpoints import LOG_STARTS, PARTITION_METADATA
+from headrace.storage.damage import Damage
 from headrace.storage.directory_jobs import RemoveDirectoryJob
 from headrace.storage.errors import DiskFull, StorageError
-from headrace.storage.lost_beginning import LostBeginning
+from headrace.storage.lost_segments import LostSegments
 from headrace.storage.moving import Arrival, arrivals
 from headrace.storage.partition_directories import DOOMED, doomed_name, has_segments
 from headrace.storage.strays import Why
@@ -37,6 +38,7 @@ class Awaited(NamedTuple):
     name: str
     end_offset: int
     first_dirty_offset: int
+    damages: tuple[Damage, ...] = ()  # that were known before
 
 
 class Looked(NamedTuple):
@@ -46,8 +48,8 @@ class Looked(NamedTuple):
     # directories in which the log of a partition is missing, or its start, that other brokers have, too
     lacking: set[str]
     unnamed: dict[tuple[bytes, int], Awaited]  # whose log has arrived and has no space for its name yet
-    # whose first segments are missing, and which other brokers have whole
-    beheaded: dict[tuple[bytes, int], LostBeginning]
+    # whose log lacks segments, and which other brokers have whole
+    incomplete: dict[tuple[bytes, int], LostSegments]
 
 
 class PartitionLocations:
@@ -80,12 +82,12 @@ class PartitionLocations:
         self._adopt_nameless(now, image, removed)
         unnamed = self._receive(now, image, removed)
         lost = self._unreachable(image)
-        beheaded = self._report_beheaded(image, lost)
+        incomplete = self._report_incomplete(image, lost)
         lacking = self._report_missing(image, lost) | self._report_lost_starts(image)
-        lacking |= {self._locations[place] for place in beheaded}
+        lacking |= {self._locations[place] for place in incomplete}
         for log_dir in sorted(lacking):
             self._directories.distrust(log_dir)  # before the log is made again: then nobody would notice
-        return Looked(lost, lacking, unnamed, beheaded)
+        return Looked(lost, lacking, unnamed, incomplete)
 
     def found_in(self, directory: str) -> set[tuple[bytes | None, int]]:
         """Topic id and partition of what lay in that directory at the start."""
@@ -234,24 +236,24 @@ class PartitionLocations:
                     )
         return lacking
 
-    def _report_beheaded(
+    def _report_incomplete(
         self, image: ClusterImage, lost: dict[tuple[bytes, int], str]
-    ) -> dict[tuple[bytes, int], LostBeginning]:
-        """Reports logs whose first segments are missing. Of those that are returned other replicas have
+    ) -> dict[tuple[bytes, int], LostSegments]:
+        """Reports logs that lack segments. Of those that are returned other replicas have
         everything; where nobody else has the rest of a log, it stays as it is.
         """
-        beheaded: dict[tuple[bytes, int], LostBeginning] = {}
+        incomplete: dict[tuple[bytes, int], LostSegments] = {}
         for place, log_dir in self._locations.items():
             topic = image.topics_by_id.get(TopicId(place[0]))
             state = topic.partitions.get(place[1]) if topic is not None else None
             if topic is None or state is None or len(state.replicas) < 2 or place in lost:
                 continue
-            found = self._directories[log_dir].lost_beginning(topic.name, place[1])
+            found = self._directories[log_dir].lost_segments(topic.name, place[1])
             if found is None:
                 continue
             others = {*state.isr, *state.eligible_leader_replicas} - {self._broker_id}
             if others:
-                beheaded[place] = found
+                incomplete[place] = found
                 advice = "the log is read again from its leader, and this broker does not lead before"
             else:
                 advice = (
@@ -260,14 +262,14 @@ class PartitionLocations:
                 )
             self._reports.report(
                 "warning",
-                "log_beginning_missing",
+                "segments_missing",
                 directory=log_dir,
                 partition=f"{topic.name}-{place[1]}",
-                log_start_offset=found.log_start_offset,
-                first_offset=found.base_offset,
+                first_offset=found.offset,
+                next_offset=-1 if found.is_end else found.next_offset,
                 advice=advice,
             )
-        return beheaded
+        return incomplete
 
     def _report_lost_starts(self, image: ClusterImage) -> set[str]:
         """Reports directories whose logs may begin with records that were deleted, and returns those that

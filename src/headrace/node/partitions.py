@@ -33,7 +33,7 @@ from headrace.protocol.metadata_records import (
 )
 from headrace.storage.errors import DiskFull, LogOffline, StorageError, is_transient
 from headrace.storage.log import PartitionLog
-from headrace.storage.lost_beginning import LostBeginning
+from headrace.storage.lost_segments import LostSegments
 from headrace.storage.moving import Arrival
 
 INTERNAL_TOPICS = frozenset(
@@ -145,8 +145,8 @@ class Partitions:
         for name, directory in self._directories.items():
             if directory.trust != "clean":
                 self._recover_all(now, name, image, are_shared=directory.trust == "killed")
-        for (topic_id, index), begin in looked.beheaded.items():
-            self._doubt(now, self._by_id[topic_id].replicas[index], begin)
+        for (topic_id, index), lost in looked.incomplete.items():
+            self._doubt(now, self._by_id[topic_id].replicas[index], lost)
         self._locations.sweep(now, removed, self._name_of)
 
     def take_roles(self, now: Now, image: ClusterImage) -> None:
@@ -173,13 +173,13 @@ class Partitions:
             advice="its log directory is offline or not in log.dirs: bring it back, or delete the topic",
         )
 
-    def _doubt(self, now: Now, partition: Partition, begin: LostBeginning) -> None:
-        """Its first segments are missing, and others have them. Nothing of it is removed before another
+    def _doubt(self, now: Now, partition: Partition, lost: LostSegments) -> None:
+        """Some of its segments are missing, and others have them. Nothing of it is removed before another
         replica leads: whether the others are still in sync is known to the controller alone.
         """
         try:
             partition.opened(now)
-            self._directories[partition.directory].doubt(partition.topic, partition.index, begin)
+            self._directories[partition.directory].doubt(partition.topic, partition.index, lost)
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
 
@@ -298,15 +298,16 @@ class Partitions:
         return known
 
     def _open_log(self, partition: Partition, now: Now) -> PartitionLog:
-        if partition in self._arriving:
-            self._adopt(partition, now)
+        awaited = self._arriving.get(partition)
+        if awaited is not None:
+            self._adopt(partition, awaited, now)
         config = partition.config
         jitter_ms = 0
         if config.segment_jitter_ms > 0:
             # from the partition's own identity: spread over partitions, the same after a restart
             seed = crc32(partition.topic_id + partition.index.to_bytes(4, "big"))
             jitter_ms = seed % min(config.segment_jitter_ms, config.segment_ms)
-        return self._directories[partition.directory].open_log(
+        log = self._directories[partition.directory].open_log(
             partition.topic,
             partition.index,
             partition.topic_id,
@@ -316,6 +317,9 @@ class Partitions:
             producer_id_expiration_ms=self._settings.current.producer_id_expiration_ms,
             has_copies=len(partition.replicas) > 1,
         )
+        if awaited is not None:  # what is missing is not found again: the copy is durable up to its end
+            log.damages += (damage for damage in awaited.damages if damage not in log.damages)
+        return log
 
     # --- moves between directories -------------------------------------------------------------------------
 
@@ -329,8 +333,7 @@ class Partitions:
         """Its whole log lies in its directory, and gets its own name before it is opened."""
         self._arriving[partition] = awaited
 
-    def _adopt(self, partition: Partition, now: Now) -> None:
-        awaited = self._arriving[partition]
+    def _adopt(self, partition: Partition, awaited: Awaited, now: Now) -> None:
         try:
             self._directories.disks[awaited.source].sync_dir("")
         except OSError as error:

@@ -21,7 +21,7 @@ class PasswordCheck:
 
     @property
     def kind(self) -> JobKind:
-        return JobKind.IO
+        return JobKind.PATIENT
 
     def run(self, disk: Disk, /) -> str | None:
         """Why it is refused; None: it is the user's password."""

@@ -30,25 +30,39 @@ class Unanswered(Enum):
     SILENT = auto()  # no answer in time: the peer may have received it, and may still answer
 
 
+# Which of a peer's listeners is asked: the settings say how safe the connection to it has to be. A dial only
+# finds out whether somebody listens there. It trusts nobody and needs no login.
+BROKERS = "brokers"
+CONTROLLERS = "controllers"
+DIALLED = "dialled"
+DIALLED_BY_TLS = "dialled by TLS"
+
+
 class Peer(NamedTuple):
     """Another node, and the address of the listener that is asked."""
 
     id: int
     host: str
     port: int
+    listener: str = BROKERS
+
+
+def dialled(*, by_tls: bool) -> str:
+    return DIALLED_BY_TLS if by_tls else DIALLED
 
 
 Completion = Callable[[Now, Any], None]  # takes the response, or an Unanswered
 
 
 class Peers:
-    __slots__ = ("_awaited", "_client_id", "_deadlines", "_effects", "_last_ticket")
+    __slots__ = ("_awaited", "_client_id", "_deadlines", "_effects", "_is_kept", "_last_ticket")
 
     def __init__(self, node_id: int, effects: list[Effect], deadlines: Deadlines) -> None:
         self._client_id = f"{CLIENT_ID_PREFIX}{node_id}"
         self._effects = effects
         self._deadlines = deadlines
         self._last_ticket = 0
+        self._is_kept = False
         self._awaited: dict[int, _Awaited] = {}
 
     def send(
@@ -63,7 +77,7 @@ class Peers:
         version: int | None = None,
     ) -> None:
         """Send a request in our highest version, or in `version`. `then` is called once, in a later call of
-        the node. Views in a response are valid only during that call.
+        the node. Views in a response are valid only during that call, unless it calls `keep_answer`.
         """
         key = body.KEY
         if version is None:
@@ -82,8 +96,19 @@ class Peers:
         """Give the lane's connection up. Requests that are under way there end LOST."""
         self._effects.append(Hangup(peer_id, lane))
 
-    def answered(self, now: Now, ticket: int, answer: "memoryview | Unanswered") -> None:
-        """The driver has the frame of a response (without its size), or the reason why there is none."""
+    def keep_answer(self) -> None:
+        """Whoever gets an answer still uses views of it after this call."""
+        self._is_kept = True
+
+    def answered(self, now: Now, ticket: int, answer: "memoryview | Unanswered") -> bool:
+        """The driver has the frame of a response (without its size), or the reason why there is none. True:
+        the memory of the frame must not be used for anything else.
+        """
+        self._is_kept = False
+        self._answered(now, ticket, answer)
+        return self._is_kept
+
+    def _answered(self, now: Now, ticket: int, answer: "memoryview | Unanswered") -> None:
         awaited = self._awaited.pop(ticket, None)
         if awaited is None:
             return  # its time was over

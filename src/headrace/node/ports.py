@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection
-from headrace.node.effects import Close, Effect, Halt, Proceed, Report, Run
+from headrace.node.effects import Close, Effect, Fetch, Halt, Proceed, Report, Run
 from headrace.storage.jobs import Job
 
 if TYPE_CHECKING:
@@ -51,6 +51,12 @@ class Jobs:
         self._last_ticket += 1
         self._under_way[self._last_ticket] = queue, then
         self._effects.append(Run(self._last_ticket, directory, queue, job))
+
+    def fetch(self, url: str, bytes_max: int, then: Completion) -> None:
+        """The document at the URL, or an OSError or ValueError that says why there is none."""
+        self._last_ticket += 1
+        self._under_way[self._last_ticket] = "fetch", then
+        self._effects.append(Fetch(self._last_ticket, url, bytes_max))
 
     def is_busy(self, queue: str) -> bool:
         """A job of that queue is under way, in any directory."""

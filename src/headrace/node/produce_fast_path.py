@@ -15,7 +15,6 @@ from typing import Any, Protocol, cast
 
 from headrace.base.time import Instant, Now
 from headrace.machines.replication.leader import PartitionLeader
-from headrace.node.append_queue import LARGE_BYTES
 from headrace.node.authorization import Access
 from headrace.node.connection import Connection, FastPath
 from headrace.node.effects import Parts
@@ -24,6 +23,7 @@ from headrace.node.handlers.produce import commit_outcome, refused
 from headrace.node.metrics import ApiMetrics, Metrics
 from headrace.node.partition import Partition
 from headrace.node.partitions import INTERNAL_TOPICS, Partitions
+from headrace.node.quotas import Quotas, RememberedMeters
 from headrace.node.routes import Request, Route
 from headrace.node.waiting import Parked, Waiting
 from headrace.protocol.errors import ErrorCode
@@ -36,6 +36,7 @@ from headrace.protocol.messages.produce import (
 )
 from headrace.protocol.varint import encode_varint
 from headrace.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
+from headrace.storage.writing_ahead import LARGE_BYTES
 
 LEARNED_ACKS = (1, -1)
 VERSION_MIN = 7  # before it zstd is not allowed, which the ordinary way looks at
@@ -49,6 +50,7 @@ _START = Struct(">hhi")  # API key, version, correlation id
 _SIZE = Struct(">i")
 _OFFSETS = Struct(">qqq")  # base offset, log append time, log start offset: side by side in the response
 _SENTINEL = (0x7AC1_55ED_0FF5_E701, 0x7AC1_55ED_0FF5_E702, 0x7AC1_55ED_0FF5_E703)
+_THROTTLE_SENTINEL = _SIZE.pack(0x7AC1_55EE)
 
 # What `serve` returns for a request whose answer leaves later, behind others or when it is true.
 LATER: Parts = []
@@ -66,16 +68,19 @@ class RememberedProduce:
         "after",
         "before",
         "is_for_all",
+        "meters",
         "metrics",
         "partition",
         "rights",
         "size",
+        "throttle_at",
         "timeout_ms",
     )
 
     def __init__(
         self,
         rights: object | None,
+        client_id: str | None,
         route: Route,
         body: ProduceRequest,
         name: dict[str, Any],
@@ -93,12 +98,27 @@ class RememberedProduce:
         header_tags = b"\0" * self._codec.header_version
         self.size = _SIZE.pack(4 + len(header_tags) + len(before) + _OFFSETS.size + len(after))
         self.before = header_tags + before
-        self.after = after
+        throttle_at = after.index(_THROTTLE_SENTINEL)
+        self.after = told_throttle(after, throttle_at, 0)
+        self.throttle_at = 8 + len(self.before) + _OFFSETS.size + throttle_at  # in the whole answer
+        self.meters = RememberedMeters(client_id)
 
-    def refusal(self, correlation_id: int, code: ErrorCode) -> Parts:
+    def refusal(self, correlation_id: int, code: ErrorCode, throttle_ms: int) -> Parts:
         result = refused(self.partition.index, Refused(code))
         topic = TopicProduceResponse(partition_responses=[result], **self._name)
-        return answer_frame(self._codec, correlation_id, ProduceResponse(responses=[topic]))
+        response = ProduceResponse(responses=[topic], throttle_time_ms=throttle_ms)
+        return answer_frame(self._codec, correlation_id, response)
+
+    def arrived(self, now: Now, quotas: Quotas, connection: Connection, size: int) -> None:
+        """Counts the bytes of a request whose answer has to wait."""
+        meters = self.meters.current(now, quotas, connection)
+        if meters is not None and meters.produce is not None:
+            meters.produce.add(size, now.mono)
+
+    def throttle_ms(self, now: Now, quotas: Quotas, connection: Connection, size: int = 0) -> int:
+        """Of a request that is answered now."""
+        meters = self.meters.current(now, quotas, connection)
+        return 0 if meters is None else quotas.produced(now, meters, size)
 
     def is_answered_by(self, answer: bytes) -> bool:
         """Whether the ordinary path gave the same answer as the fast path would: an error does not."""
@@ -123,7 +143,12 @@ class Remembered(Protocol):
     @property
     def timeout_ms(self) -> int: ...
 
-    def refusal(self, correlation_id: int, code: ErrorCode, /) -> Parts: ...
+    @property
+    def throttle_at(self) -> int: ...
+
+    def refusal(self, correlation_id: int, code: ErrorCode, throttle_ms: int, /) -> Parts: ...
+
+    def throttle_ms(self, now: Now, quotas: Quotas, connection: Connection, /) -> int: ...
 
 
 class ParkedAnswer(Parked):
@@ -169,13 +194,20 @@ class ParkedAnswer(Parked):
         self._settle(now, ErrorCode.REQUEST_TIMED_OUT)
 
     def _settle(self, now: Now, code: ErrorCode) -> None:
-        known = self._known
+        known, waiting, answer = self._known, self.waiting, self._answer
         known.metrics.observe(now.mono - self._started_at)
+        throttle_ms = 0
+        if waiting.quotas.version is not None and self.pending is not None:
+            connection = self.pending.connection
+            throttle_ms = known.throttle_ms(now, waiting.quotas, connection)
+            if throttle_ms:
+                answer = told_throttle(answer, known.throttle_at, throttle_ms)
+                waiting.mute(now, connection, throttle_ms)
         if code is ErrorCode.NONE:
-            self.waiting.send(self, [self._answer])
+            waiting.send(self, [answer])
         else:
-            (correlation_id,) = _SIZE.unpack_from(self._answer, 4)
-            self.waiting.send(self, known.refusal(correlation_id, code))
+            (correlation_id,) = _SIZE.unpack_from(answer, 4)
+            waiting.send(self, known.refusal(correlation_id, code, throttle_ms))
 
     def failed(self) -> None:
         if self.pending is not None:
@@ -192,6 +224,7 @@ class ProduceFastPath:
         "_metrics",
         "_prefix_end",
         "_prefixes",
+        "_quotas",
         "_version",
         "_waiting",
         "next",
@@ -212,6 +245,7 @@ class ProduceFastPath:
         self._access = access
         self._connection = connection
         self._waiting = waiting
+        self._quotas = waiting.quotas
         self._metrics = metrics
         self._version = version
         self._is_flexible = is_flexible
@@ -230,7 +264,7 @@ class ProduceFastPath:
         if api_key != 0 or version != self._version:
             return None
         known = self._prefixes.get(bytes(frame[8:end]))
-        if known is None or known.rights is not self._access.rights or self._waiting.quotas is not None:
+        if known is None or known.rights is not self._access.rights:
             return None
         partition = known.partition
         if not partition.takes_fast_path or partition.opens_batches:
@@ -254,8 +288,18 @@ class ProduceFastPath:
         offsets = _OFFSETS.pack(appended.base_offset, appended.log_append_time_ms, appended.log_start_offset)
         answer = b"".join((known.size, frame[4:8], known.before, offsets, known.after))
         if leader is not None and leader.high_watermark <= appended.last_offset:
+            if self._quotas.version is not None:
+                known.arrived(now, self._quotas, self._connection, len(frame))
             self._park(now, known, leader, appended.last_offset + 1, answer)
             return LATER
+        quotas = self._quotas
+        if quotas.version is not None:
+            meters = known.meters.current(now, quotas, self._connection)
+            if meters is not None and not meters.takes(meters.produce, len(frame), now.mono):
+                throttle_ms = quotas.produced(now, meters, len(frame))
+                if throttle_ms:
+                    answer = told_throttle(answer, known.throttle_at, throttle_ms)
+                    self._waiting.mute(now, self._connection, throttle_ms)
         if self._connection.pending:
             self._waiting.queue_behind(self._connection, [answer])
             return LATER
@@ -372,6 +416,14 @@ def _remembered(
     name: dict[str, Any] = (
         {"topic_id": topic.topic_id} if request.version >= IDS_VERSION_MIN else {"name": topic.name}
     )
-    response = ProduceResponse(responses=[TopicProduceResponse(partition_responses=[result], **name)])
+    response = ProduceResponse(
+        responses=[TopicProduceResponse(partition_responses=[result], **name)],
+        throttle_time_ms=_SIZE.unpack(_THROTTLE_SENTINEL)[0],
+    )
     before, after = request.route.response.encode(response).split(_OFFSETS.pack(*_SENTINEL))
-    return RememberedProduce(rights, request.route, body, name, partition, before, after)
+    return RememberedProduce(rights, request.client_id, request.route, body, name, partition, before, after)
+
+
+def told_throttle(answer: bytes, at: int, throttle_ms: int) -> bytes:
+    """The answer with its throttle time, which is at this place."""
+    return answer[:at] + _SIZE.pack(throttle_ms) + answer[at + _SIZE.size :]

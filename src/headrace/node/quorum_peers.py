@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.base.time import Now
 from headrace.machines.raft import messages as raft
 from headrace.machines.raft.voters import Voters
-from headrace.node.peers import Peer, Unanswered
+from headrace.node.peers import CONTROLLERS, Peer, Unanswered, dialled
 from headrace.node.ports import Once, Ports
 from headrace.node.settings import Settings
 from headrace.protocol.errors import ErrorCode
@@ -55,7 +55,7 @@ class QuorumPeers:
         self._deadlines = ports.deadlines
         self._reports = ports.reports
         self._step = step
-        self._named = {voter.id: Peer(*voter) for voter in settings.quorum_voters}
+        self._named = {voter.id: Peer(*voter, CONTROLLERS) for voter in settings.quorum_voters}
         self._recorded: dict[int, list[Endpoint]] = {}
         self._dials: VoterDials | None = None
         self._reported: set[int] = set()  # of which it was reported that they are of another cluster
@@ -98,15 +98,20 @@ class QuorumPeers:
     def peer(self, id: int) -> Peer | None:
         """Where that voter is reached; None: not known."""
         found = self.endpoints(id)
-        return Peer(id, found[0].host, found[0].port) if found else None
+        return Peer(id, found[0].host, found[0].port, CONTROLLERS) if found else None
 
     def dials(self, now: Now, voters: Voters) -> "VoterDials":
         """Which voters have ended. The first call begins to dial them."""
         if self._dials is None:
             from headrace.node.voter_dials import VoterDials
 
-            self._dials = VoterDials(now, self._settings.node_id, voters.ids, self.peer, self._ports)
+            self._dials = VoterDials(now, self._settings.node_id, voters.ids, self._dialled, self._ports)
         return self._dials
+
+    def _dialled(self, id: int) -> Peer | None:
+        peer = self.peer(id)
+        by_tls = self._settings.controller_protocol.endswith("SSL")
+        return None if peer is None else peer._replace(listener=dialled(by_tls=by_tls))
 
     def send(self, now: Now, id: int, message: raft.Message) -> None:
         from headrace.node.quorum_messages import request_of

@@ -278,7 +278,7 @@ class ReplicaFeeds:
         known = self._metadata.image.brokers.get(state.replica_id)
         if known is None or state.replica_epoch < known.epoch:
             return False
-        return self._access.allows(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
+        return self._access.shows(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
 
     def handle(self, request: Request) -> FetchResponse | Parked:
         """A fetch of a follower."""

@@ -14,7 +14,7 @@ from typing import Any
 from headrace.base.ids import BrokerId, Epoch, TopicId
 from headrace.base.time import Now
 from headrace.machines.replication.follower import PartitionFollower
-from headrace.node.following import Following
+from headrace.node.following import Following, KeptAnswers
 from headrace.node.log_directories import LogDirectories
 from headrace.node.log_starts import LogStarts
 from headrace.node.metadata_log import MetadataLog
@@ -67,6 +67,7 @@ class ReplicaFetchers:
         self._vanished = vanished
         self._ports = ports
         self._starts = LogStarts(directories, ports.jobs)
+        self._answers = KeptAnswers(ports.peers)
         self._fetchers: dict[int, Fetcher] = {}  # by the leader's id
 
     def follow(self, now: Now, partition: Partition) -> None:
@@ -102,7 +103,14 @@ class ReplicaFetchers:
                 partition.leader_id, self._requests, self._vanished, self._ports
             )
         following = Following(
-            partition, log, machine, fetcher.is_due, self._starts, self._directories, self._ports
+            partition,
+            log,
+            machine,
+            fetcher.is_due,
+            self._starts,
+            self._answers,
+            self._directories,
+            self._ports,
         )
         partition.follower = following
         fetcher.add(following)

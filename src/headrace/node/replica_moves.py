@@ -68,6 +68,7 @@ class ReplicaMoves:
         self._reports = ports.reports
         self._moves: dict[Partition, Move] = {}  # the first is under way, the others wait
         self._removals = 0  # of copies that nobody wants: the next move may use the same names
+        self.rest_bytes_max = REST_BYTES_MAX
 
     def order(self, now: Now, partition: Partition, target: str) -> None:
         """Move it there; where it lies already, a move that was ordered before is called off."""
@@ -235,7 +236,7 @@ class Move:
             self._copied.clear()  # the log of a follower was cut: what is copied may not be there any more
         rest_bytes = log.bytes_without(self._copied)
         self._rounds += 1
-        if rest_bytes <= (REST_BYTES_MAX if self._rounds <= ROUNDS_MAX else LATE_REST_BYTES_MAX):
+        if rest_bytes <= (self._moves.rest_bytes_max if self._rounds <= ROUNDS_MAX else LATE_REST_BYTES_MAX):
             self._expect(now)
             return
         self._waiting = sorted(set(log.sealed_files()) - self._copied, reverse=True)
@@ -342,7 +343,7 @@ class Move:
         partitions.relocate(partition, self.target)
         partitions.arrives(
             partition,
-            Awaited(self.source, moved, log.log_end_offset, log.first_dirty_offset),
+            Awaited(self.source, moved, log.log_end_offset, log.first_dirty_offset, tuple(log.damages)),
         )
         try:
             partition.moved(now)

@@ -55,6 +55,10 @@ SERVED: dict[int, tuple[int, int]] = {
     35: (1, 5),  # describe_log_dirs
     36: (0, 2),  # sasl_authenticate
     37: (0, 3),  # create_partitions
+    38: (1, 3),  # create_delegation_token
+    39: (1, 2),  # renew_delegation_token
+    40: (1, 2),  # expire_delegation_token
+    41: (1, 3),  # describe_delegation_token
     42: (0, 2),  # delete_groups
     43: (0, 2),  # elect_leaders
     44: (0, 1),  # incremental_alter_configs
@@ -107,6 +111,9 @@ FORWARDED = frozenset(
         31,  # delete_acls
         33,  # alter_configs
         37,  # create_partitions
+        38,  # create_delegation_token
+        39,  # renew_delegation_token
+        40,  # expire_delegation_token
         43,  # elect_leaders
         44,  # incremental_alter_configs
         46,  # list_partition_reassignments
@@ -141,6 +148,17 @@ class Request:
     client_id: str | None
     body: Any
     is_usual: bool = False  # of the kind that a fast path remembers; its handler says so
+    size: int = 0  # of its frame
+    is_exempt: bool = False  # from quotas: another broker sent it; its handler says so
+    token_id: str | None = None  # of the delegation token that it names by a secret; its handler says so
+
+
+class WebRequest(NamedTuple):
+    """A request by HTTP, as far as rights and the audit log have to know it."""
+
+    now: Now
+    connection: Connection
+    what: str  # method and path
 
 
 Handle = Callable[[Request], Any]

@@ -5,15 +5,13 @@ known key raises `InvalidConfig`, and so does a value that asks for something th
 (`machines/configs/unserved.py`). `overlaid` puts dynamic settings over those of the file.
 """
 
-import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
-from headrace.base.numbers import INT32_MAX, whole_number
 from headrace.machines.configs.definition import broker_config_keys
+from headrace.machines.configs.reloaded_keys import reloaded_key
 from headrace.machines.configs.topic import broker_value
 from headrace.machines.configs.unserved import (
-    LOOPBACK_HOSTS,
     check_bootstrap_servers,
     check_promises,
 )
@@ -24,10 +22,26 @@ from headrace.node.authorizer_settings import (
     authorizer_settings,
     check_nodes_are_let_in,
 )
+from headrace.node.http_settings import (
+    HOSTS,
+    LISTENERS,
+    LOGIN_REQUIRED,
+    METRICS_ANONYMOUS,
+    OLD_HOST,
+    OLD_PORT,
+    HttpSettings,
+    check_http,
+    http_settings,
+)
+from headrace.node.listener_settings import (
+    Listener,
+    address_overrides,
+    listener_limits,
+    listener_protocols,
+    parse_listeners,
+)
+from headrace.node.node_listeners import node_listeners
 from headrace.node.quorum_voters import QuorumVoter, quorum_voters
-
-ENDPOINT = re.compile(r"([A-Za-z0-9_.-]+)://(?:\[([0-9a-fA-F:.%]+)\]|([^\[\]/:]*)):([0-9]{1,5})")
-SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}  # Kafka's numbers
 
 # What `queued.max.request.bytes=-1` comes to: several full frames, and far from filling a small host.
 QUEUED_REQUEST_BYTES_DEFAULT = 512 * 1024 * 1024
@@ -36,36 +50,14 @@ QUEUED_REQUEST_BYTES_DEFAULT = 512 * 1024 * 1024
 OPEN_FAMILIES = ("listener.name.", "rsm.config.", "rlmm.config.", "config.providers.")
 
 
-class Listener(NamedTuple):
-    name: str
-    host: str  # "" is every address of the host
-    port: int
-    security_protocol: str
-
-    @property
-    def security_protocol_id(self) -> int:
-        return SECURITY_PROTOCOLS[self.security_protocol]
-
-    @property
-    def uses_tls(self) -> bool:
-        return self.security_protocol.endswith("SSL")
-
-    @property
-    def uses_sasl(self) -> bool:
-        return self.security_protocol.startswith("SASL")
-
-    @property
-    def is_loopback(self) -> bool:
-        """Whether only programs on this machine can reach it."""
-        return self.host in LOOPBACK_HOSTS or self.host.startswith("127.")
-
-
 class Settings:
     """The values of all settings. They never change: `overlaid` and `bound` return new ones. This is not a
     dataclass, because one with so many fields takes as long to define as ten small modules to load.
     """
 
     texts: dict[str, str]  # as given: what DescribeConfigs tells as static
+    literals: dict[str, str]  # texts with variables of config providers, as the file has them
+    tls_texts: dict[str, str]  # the same with this broker's dynamic settings of certificates
     unknown: dict[str, str | None]  # keys nobody knows, each with the key that was perhaps meant
 
     node_id: int
@@ -74,6 +66,7 @@ class Settings:
     broker_rack: str | None
 
     authorizer: AuthorizerSettings | None  # None: everybody may do everything
+    http: HttpSettings
 
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]  # what clients are told; never a controller's
@@ -88,6 +81,8 @@ class Settings:
     controller_quorum_request_timeout_ms: int
     controller_quorum_retry_backoff_ms: int
     inter_broker_listener_name: str
+    inter_broker_protocol: str
+    controller_protocol: str  # of the first of controller_listener_names, by which others are reached
 
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
@@ -115,12 +110,20 @@ class Settings:
     max_connections: int
     max_connections_per_ip: int
     max_connections_per_ip_overrides: dict[str, int]
+    max_connection_creation_rate: int
+    listener_max_connections: dict[str, int]  # by listener: only of those that have a limit of their own
+    listener_max_connection_creation_rates: dict[str, int]
     connections_max_idle_ms: int
     socket_request_max_bytes: int
     socket_listen_backlog_size: int
     socket_send_buffer_bytes: int
     socket_receive_buffer_bytes: int
     queued_max_request_bytes: int
+
+    quota_window_num: int
+    quota_window_size_seconds: int
+    controller_quota_window_num: int
+    controller_quota_window_size_seconds: int
 
     log_retention_check_interval_ms: int
     log_flush_interval_messages: int
@@ -186,11 +189,14 @@ class Settings:
     transaction_two_phase_commit_enable: bool
     transactional_id_expiration_ms: int
 
+    headrace_audit_log: str
+    headrace_audit_log_files: int
+    headrace_audit_log_level: str
+    headrace_audit_log_max_bytes: int
+    headrace_audit_log_path: str | None
     headrace_open_files_max: int
-    headrace_metrics_host: str
     headrace_network_core: bool
     headrace_stray_retention_ms: int
-    headrace_metrics_port: int
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.__dict__.update(values)
@@ -204,9 +210,17 @@ class Settings:
     __hash__ = None  # type: ignore[assignment]
 
     @classmethod
-    def parse(cls, texts: Mapping[str, str], *, own_names: frozenset[str] = frozenset()) -> "Settings":
-        """`own_names` are other names of this host, by which a file may name it as the quorum's voter."""
-        settings = _parse(dict(texts), ({},))
+    def parse(
+        cls,
+        texts: Mapping[str, str],
+        *,
+        own_names: frozenset[str] = frozenset(),
+        literals: Mapping[str, str] | None = None,
+    ) -> "Settings":
+        """`own_names` are other names of this host, by which a file may name it as the quorum's voter.
+        `literals` are the texts of the file in place of which `texts` has the values of variables.
+        """
+        settings = _parse(dict(texts), ({},)).but(literals=dict(literals or {}))
         _check_served(settings, own_names)
         return settings
 
@@ -214,6 +228,7 @@ class Settings:
         """The same node after its dynamic settings changed: this broker's own, then the cluster-wide ones."""
         fresh = _parse(self.texts, (dynamic, cluster))
         return fresh.but(
+            literals=self.literals,
             listeners=self.listeners,
             advertised_listeners=self.advertised_listeners,
             advertised_controllers=self.advertised_controllers,
@@ -256,6 +271,30 @@ class Settings:
         return self.client_listeners if is_alone else self.listeners
 
     @property
+    def told_texts(self) -> Mapping[str, str]:
+        """For clients: texts that came from a file or a variable of this host are told as they were written.
+        Numbers and flags are told with their values, because tools compute with them.
+        """
+        if not self.literals:
+            return self.texts
+        known = broker_config_keys()
+        return self.texts | {
+            name: text for name, text in self.literals.items() if name not in known or known[name].is_text
+        }
+
+    @property
+    def has_logins(self) -> bool:
+        """Whether a listener asks clients who they are."""
+        return any(map(self._asks_who, self.served_listeners))
+
+    @property
+    def has_audit_log(self) -> bool:
+        """By default where clients are somebody, or may not do everything."""
+        if self.headrace_audit_log == "auto":
+            return self.authorizer is not None or self.has_logins
+        return self.headrace_audit_log == "on"
+
+    @property
     def told_listeners(self) -> tuple[Listener, ...]:
         """Where the process is reached, as it says in its first line."""
         return self.advertised_listeners if "broker" in self.process_roles else self.advertised_controllers
@@ -269,8 +308,26 @@ class Settings:
         return tuple(
             one.name
             for one in self.listeners
-            if one.name in self.controller_listener_names and one.security_protocol == "PLAINTEXT"
+            if one.name in self.controller_listener_names and not self._asks_who(one)
         )
+
+    def _asks_who(self, listener: Listener) -> bool:
+        """Whether clients have to show who they are there, by a login or a certificate."""
+        if listener.uses_sasl or not listener.uses_tls:
+            return listener.uses_sasl
+        from headrace.node.listener_texts import ListenerTexts
+
+        return bool(ListenerTexts(self.texts, listener.name).value("ssl.client.auth") != "none")
+
+    @property
+    def spared_listeners(self) -> frozenset[str]:
+        """Those of other nodes: clients cannot use up their connections. Kafka's rule for the inter-broker
+        listener: if clients have another one.
+        """
+        controllers = frozenset(self.controller_listener_names)
+        if len(self.client_listeners) < 2:
+            return controllers
+        return controllers | {self.inter_broker_listener_name}
 
     @property
     def client_listeners(self) -> tuple[Listener, ...]:
@@ -282,10 +339,13 @@ class LiveSettings:
     node runs, so a part reads a value here whenever it needs it.
     """
 
-    __slots__ = ("current",)
+    __slots__ = ("check_files", "current")
 
     def __init__(self, settings: Settings) -> None:
         self.current = settings
+        # InvalidConfig: this process could not use the certificates that such settings name. Files are the
+        # server's, which puts its own function here.
+        self.check_files: Callable[[Settings], None] = lambda wanted: None
 
 
 def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Settings:
@@ -307,12 +367,12 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
     # each name of the same number is told with it, as Kafka does
     texts = texts | dict.fromkeys(("node.id", "broker.id"), str(values["node_id"]))
     values["process_roles"] = tuple(values["process_roles"] or ("broker", "controller"))
-    protocols = _protocols(broker_value("listener.security.protocol.map", layers))
+    protocols = listener_protocols(broker_value("listener.security.protocol.map", layers))
     controllers = tuple(values["controller_listener_names"] or ())
-    listeners = _listeners("listeners", values["listeners"], protocols, controllers)
+    listeners = parse_listeners("listeners", values["listeners"], protocols, controllers)
     advertised = listeners
     if values["advertised_listeners"]:
-        advertised = _listeners(
+        advertised = parse_listeners(
             "advertised.listeners", values["advertised_listeners"], protocols, controllers
         )
     for listener in advertised:
@@ -334,23 +394,36 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
     values["quorum_voters"] = quorum_voters(
         values, _strings(broker_value("controller.quorum.voters", layers))
     )
-    first = values["advertised_listeners"][0].name if values["advertised_listeners"] else ""
-    values["inter_broker_listener_name"] = values["inter_broker_listener_name"] or first
+    values |= node_listeners(texts, values, protocols)
     values["log_dirs"] = tuple(_log_directories(texts, layers))
     values["metadata_log_dir"] = values["metadata_log_dir"] or values["log_dirs"][0]
     smaller = broker_value("internal.metadata.log.segment.bytes", layers)
     values["metadata_log_segment_bytes"] = smaller or values["metadata_log_segment_bytes"]
-    values["max_connections_per_ip_overrides"] = _overrides(values["max_connections_per_ip_overrides"])
+    values["max_connections_per_ip_overrides"] = address_overrides(values["max_connections_per_ip_overrides"])
     if values["queued_max_request_bytes"] <= 0:
         values["queued_max_request_bytes"] = QUEUED_REQUEST_BYTES_DEFAULT
+    values["listener_max_connections"] = listener_limits("max.connections", layers, listeners)
+    values["listener_max_connection_creation_rates"] = listener_limits(
+        "max.connection.creation.rate", layers, listeners
+    )
     values["cluster_id"] = broker_value("headrace.cluster.id", layers)
     values["authorizer"] = authorizer_settings(texts)
+    if tenants := _strings(broker_value("headrace.tenants", layers)):
+        from headrace.machines.metadata.controller.tenants import parse_tenants
+
+        parse_tenants(tenants)
+    http_keys = (LISTENERS, HOSTS, LOGIN_REQUIRED, METRICS_ANONYMOUS, OLD_HOST, OLD_PORT)
+    http = {key: broker_value(key, layers) for key in http_keys}
+    values["http"] = http_settings(http, has_authorizer=values["authorizer"] is not None)
     unknown = {
         key: closest(key, known)
         for key in sorted(texts.keys() - known.keys() - READ_BY_AUTHORIZER)
         if not key.startswith(OPEN_FAMILIES)
     }
-    return Settings({"texts": texts, "unknown": unknown, **values})
+    changed = {key: text for key, text in (above[0] if above else {}).items() if reloaded_key(key)}
+    tls_texts = texts | changed if changed else texts
+    as_given = {"texts": texts, "tls_texts": tls_texts, "literals": {}, "unknown": unknown}
+    return Settings(as_given | values)
 
 
 def _check_controller_listeners(listeners: tuple[Listener, ...], controllers: tuple[str, ...]) -> None:
@@ -380,6 +453,7 @@ def _check_served(settings: Settings, own_names: frozenset[str]) -> None:
     """Raises InvalidConfig at what the file relies on and a node does not do yet."""
     check_promises(settings.texts)
     _check_security(settings)
+    check_http(settings.http, settings.texts)
     check_nodes_are_let_in(settings.authorizer, settings.open_controllers)
     if settings.quorum_voters:
         return  # they say more than the addresses of some of them
@@ -393,77 +467,28 @@ def _check_served(settings: Settings, own_names: frozenset[str]) -> None:
 
 
 def _check_security(settings: Settings) -> None:
-    """Listeners with TLS or SASL have what they need, and nodes do not use them to reach each other."""
+    """Listeners with TLS or SASL have what they need, and so have connections to other nodes."""
     secure = [one for one in settings.listeners if one.security_protocol != "PLAINTEXT"]
-    if not secure:
+    protocols = (settings.inter_broker_protocol, settings.controller_protocol)
+    if not secure and all(protocol == "PLAINTEXT" for protocol in protocols):
         return
     from headrace.node.listener_security import sasl_settings, tls_settings
+    from headrace.node.node_security import check_between_nodes
 
     for listener in secure:
-        if settings.quorum_voters and listener.name in (
-            *settings.controller_listener_names,
-            settings.inter_broker_listener_name,
-        ):
-            raise InvalidConfig(
-                f"listeners: {listener.name} is for other nodes, and nodes of a cluster reach each other by "
-                "PLAINTEXT listeners only, so far. Give them one on a network that you trust: "
-                "controller.listener.names and inter.broker.listener.name name it."
-            )
         if listener.uses_tls:
             tls_settings(settings.texts, listener.name)
         if listener.uses_sasl:
-            is_open = not listener.uses_tls and not listener.is_loopback
-            sasl_settings(settings.texts, listener.name, is_open=is_open)
+            sasl_settings(
+                settings.texts,
+                listener.name,
+                is_encrypted=listener.uses_tls,
+                is_loopback=listener.is_loopback,
+            )
+    if settings.quorum_voters:
+        check_between_nodes(settings)
 
 
 def _strings(value: Any) -> list[str]:
     assert isinstance(value, list)
     return value
-
-
-def _protocols(text: Any) -> dict[str, str]:
-    protocols = {}
-    for pair in str(text).split(","):
-        name, colon, protocol = pair.strip().rpartition(":")
-        if not colon or protocol not in SECURITY_PROTOCOLS:
-            choices = ", ".join(SECURITY_PROTOCOLS)
-            raise InvalidConfig(
-                f"Invalid value {pair} for configuration listener.security.protocol.map: "
-                f"expected NAME:PROTOCOL with a protocol of {choices}"
-            )
-        protocols[name] = protocol
-    return protocols
-
-
-def _listeners(
-    key: str, texts: list[str], protocols: Mapping[str, str], controllers: tuple[str, ...]
-) -> tuple[Listener, ...]:
-    listeners: list[Listener] = []
-    for text in texts:
-        match = ENDPOINT.fullmatch(text)
-        if match is None or int(match[4]) > 65_535:
-            raise InvalidConfig(f"Invalid value {text} for configuration {key}: expected NAME://host:port")
-        name = match[1]
-        protocol = protocols.get(name)
-        if protocol is None and name in controllers and len(protocols) == len(SECURITY_PROTOCOLS):
-            protocol = "PLAINTEXT"  # as in Kafka: a controller listener needs no entry in the default map
-        if protocol is None:
-            raise InvalidConfig(f"{key}: listener {name} is not in listener.security.protocol.map")
-        if any(listener.name == name for listener in listeners):
-            raise InvalidConfig(f"{key}: the listener name {name} is used twice; each listener needs its own")
-        listeners.append(Listener(name, match[2] or match[3] or "", int(match[4]), protocol))
-    return tuple(listeners)
-
-
-def _overrides(text: str) -> dict[str, int]:
-    overrides = {}
-    for pair in filter(None, (part.strip() for part in text.split(","))):
-        address, _, count = pair.rpartition(":")
-        connections = whole_number(count, INT32_MAX)
-        if not address or connections is None:
-            raise InvalidConfig(
-                f"Invalid value {pair} for configuration max.connections.per.ip.overrides: "
-                "expected address:count"
-            )
-        overrides[address] = connections
-    return overrides

@@ -11,7 +11,7 @@ from typing import Final
 from headrace.base.time import Now
 from headrace.machines.metadata.image import ClusterImage
 from headrace.machines.security.acl_rules import AclRule, Operation, ResourceType, host_text
-from headrace.machines.security.acls import Authorizer
+from headrace.machines.security.acls import Authorizer, Explanation
 from headrace.node.authorization import Access
 from headrace.node.authorizer_settings import AuthorizerSettings
 from headrace.node.connection import NODE_ITSELF, Connection
@@ -69,6 +69,11 @@ class StandardAuthorizer:
 
     def operations_bits(self, connection: Connection, resource: ResourceType, name: str, /) -> int:
         return self.rules.operations_bits(connection.principal, self._host(connection), resource, name)
+
+    def explain(
+        self, connection: Connection, operation: Operation, resource: ResourceType, name: str, /
+    ) -> Explanation:
+        return self.rules.explain(connection.principal, self._host(connection), operation, resource, name)
 
     def _host(self, connection: Connection) -> str:
         address = connection.address

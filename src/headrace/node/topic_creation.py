@@ -4,7 +4,7 @@ The active controller creates them. A request that needs such a topic waits for 
 until the committed metadata of this broker has the topic.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Now
@@ -24,7 +24,7 @@ CONTROLLER_DEFAULT = -1
 class TopicCreation(Waitable):
     """One topic that is being created. Requests wait for it until the controller has answered."""
 
-    __slots__ = ("error", "is_answered", "message", "name")
+    __slots__ = ("error", "is_answered", "message", "name", "then")
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -32,6 +32,7 @@ class TopicCreation(Waitable):
         self.is_answered = False
         self.error = ErrorCode.NONE
         self.message: str | None = None
+        self.then: Callable[[Now, TopicCreation], None] | None = None  # called with the controller's answer
 
     @property
     def has_failed(self) -> bool:
@@ -51,7 +52,12 @@ class TopicCreations:
         self._reports = reports
         self._under_way: dict[str, TopicCreation] = {}
 
-    def create(self, now: Now, topics: "Iterable[CreatableTopic]") -> list[TopicCreation]:
+    def create(
+        self,
+        now: Now,
+        topics: "Iterable[CreatableTopic]",
+        then: Callable[[Now, TopicCreation], None] | None = None,
+    ) -> list[TopicCreation]:
         """Have these topics created; one that is being created already is not asked for again."""
         from headrace.protocol.messages.create_topics import CreateTopicsRequest
 
@@ -61,13 +67,19 @@ class TopicCreations:
             creation = self._under_way.get(topic.name)
             if creation is None:
                 creation = self._under_way[topic.name] = TopicCreation(topic.name)
+                creation.then = then
                 asked.append(topic)
             creations.append(creation)
         if asked:
             self._channel.send(now, CreateTopicsRequest(topics=asked), self._created)
         return creations
 
-    def create_default(self, now: Now, names: Iterable[str]) -> list[TopicCreation]:
+    def create_default(
+        self,
+        now: Now,
+        names: Iterable[str],
+        then: Callable[[Now, TopicCreation], None] | None = None,
+    ) -> list[TopicCreation]:
         """With the controller's defaults."""
         from headrace.protocol.messages.create_topics import CreatableTopic
 
@@ -77,7 +89,7 @@ class TopicCreations:
             )
             for name in names
         ]
-        return self.create(now, topics)
+        return self.create(now, topics, then)
 
     def _created(self, now: Now, response: Any) -> None:
         for result in response.topics:
@@ -86,6 +98,8 @@ class TopicCreations:
             creation.error = ErrorCode(result.error_code)
             creation.message = result.error_message
             self._waiting.wake(creation)
+            if creation.then is not None:
+                creation.then(now, creation)
             if creation.has_failed and creation.name in INTERNAL_TOPICS:
                 # nobody but the operator can help: clients only see that there is no coordinator
                 self._reports.report(

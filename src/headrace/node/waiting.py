@@ -7,13 +7,14 @@ the same way, and has no reply. An answer that is ready before those of earlier 
 them.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.base.limits import PARKED_REQUESTS_MAX, QUEUED_ANSWER_BYTES_MAX
 from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection, Pending
 from headrace.node.effects import Answer, Effect, Mute, Parts
 from headrace.node.ports import Deadlines, Reports
+from headrace.node.quotas import Quotas
 from headrace.node.routes import Request
 from headrace.protocol.framing import answer_frame
 from headrace.protocol.parts import total_size
@@ -104,25 +105,28 @@ class Parked(Waiter):
         self.waiting.give_up(self.request.connection)
 
 
-class Quotas(Protocol):
-    """Quotas: whether a client has to slow down (KIP-219: answer at once, then mute). Only this is asked."""
-
-    def throttle_ms(self, request: Request, response_bytes: int, /) -> int:
-        """Charge a request and its answer; how long the client's connection is to stay quiet."""
-        ...
-
-
 class Waiting:
     """All parked requests, the waiters that were woken, and the answers that leave."""
 
-    __slots__ = ("_deadlines", "_effects", "_reports", "awake", "parked", "queued_answers", "quotas")
+    __slots__ = (
+        "_deadlines",
+        "_effects",
+        "_muted",
+        "_reports",
+        "awake",
+        "parked",
+        "queued_answers",
+        "quotas",
+    )
 
-    def __init__(self, effects: list[Effect], deadlines: Deadlines, reports: Reports) -> None:
+    def __init__(self, effects: list[Effect], deadlines: Deadlines, reports: Reports, quotas: Quotas) -> None:
         self._effects = effects
         self._deadlines = deadlines
         self._reports = reports
         self.queued_answers = QueuedAnswers(reports)
-        self.quotas: Quotas | None = None
+        self.quotas = quotas
+        self._muted: dict[Connection, None] = {}  # some of them no longer
+        quotas.changed = self._unmute
         self.awake: list[Waiter] = []  # to be asked at the end of the current call
         self.parked = 0  # requests that wait now
 
@@ -180,9 +184,9 @@ class Waiting:
             return
         parked.request.route.metrics.observe(now.mono - parked.request.now.mono)
         request = parked.request
+        if self.quotas.version is not None:
+            self.throttle(now, request, reply)
         parts: Parts = answer_frame(request.route.response, request.correlation_id, reply)
-        if self.quotas is not None:
-            parts = self.throttled(self.quotas, request, reply, parts)
         self._leave(pending, parts)
 
     def park_finished(self, parked: Parked, connection: Connection) -> None:
@@ -231,6 +235,7 @@ class Waiting:
 
     def forget(self, connection: Connection) -> None:
         """The connection is closed: its parked requests go with it."""
+        self._muted.pop(connection, None)
         self.queued_answers.forget(connection)
         for pending in connection.pending:
             if pending.parked is not None:
@@ -269,15 +274,34 @@ class Waiting:
         connection.pending.append(pending)
         self.queued_answers.add(pending)
 
-    def throttled(self, quotas: Quotas, request: Request, reply: Any, parts: Parts) -> Parts:
-        """Charge the answer; where the client has to slow down, one that says so."""
-        throttle_ms = quotas.throttle_ms(request, total_size(parts))
-        if throttle_ms <= 0:
-            return parts
-        reply.throttle_time_ms = throttle_ms
-        request.connection.muted_until = request.now.after_ms(throttle_ms)
-        self._effects.append(Mute(request.connection, request.now.after_ms(throttle_ms)))
-        return answer_frame(request.route.response, request.correlation_id, reply)
+    # --- throttled clients ---------------------------------------------------------------------------------
+
+    def throttle(self, now: Now, request: Request, reply: Any) -> None:
+        """Puts the throttle time of the client into its reply, and mutes the client for so long from now."""
+        told_ms = getattr(reply, "throttle_time_ms", None)  # None: logins, and a few others, cannot tell it
+        throttle_ms = self.quotas.throttle_ms(now, request, told_ms or 0)
+        if throttle_ms:
+            if told_ms is not None:
+                reply.throttle_time_ms = throttle_ms
+            self.mute(now, request.connection, throttle_ms)
+
+    def mute(self, now: Now, connection: Connection, throttle_ms: int) -> None:
+        """Has nothing read from the connection for so long, counted from its answer."""
+        until = now.after_ms(throttle_ms)
+        if connection.is_closed or self.quotas.is_exempt(connection):
+            return
+        if until > connection.muted_until:
+            connection.muted_until = until
+            self._muted[connection] = None
+            self._effects.append(Mute(connection, until))
+
+    def _unmute(self, now: Now) -> None:
+        """The quotas have changed: the next request of each client is measured with the new ones."""
+        muted, self._muted = self._muted, {}
+        for connection in muted:
+            if connection.muted_until > now.mono:
+                connection.muted_until = now.mono
+                self._effects.append(Mute(connection, now.mono))
 
 
 class QueuedAnswers:

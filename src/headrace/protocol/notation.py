@@ -252,6 +252,6 @@ def _initializer(cls: type[Struct]) -> Callable[..., None]:
             stores.append(f"    self.{name} = {fresh} if {name} is ABSENT else {name}")
     star = ", *, " if arguments else ""
     source = f"def __init__(self{star}{', '.join(arguments)}):\n" + ("\n".join(stores) or "    pass") + "\n"
-    exec(compile(source, f"<{cls.__name__}.__init__>", "exec"), scope)
+    exec(compile(source, f"<{cls.__name__}.__init__>", "exec"), scope)  # nosec B102  # source of our own
     made: Callable[..., None] = scope["__init__"]
     return made

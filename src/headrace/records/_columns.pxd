@@ -6,6 +6,8 @@
 
 cimport cython
 
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
+
 from headrace.records._codec cimport Cursor
 
 cdef bint COMPILED
@@ -21,7 +23,7 @@ cdef class ByteColumn:
     cdef readonly Py_ssize_t used
     cdef readonly Py_ssize_t null_count
 
-    @cython.locals(missing=Py_ssize_t)
+    @cython.locals(missing=Py_ssize_t, grown=bytearray)
     cdef void reserve(self, Py_ssize_t rows, Py_ssize_t size) except *
 
 
@@ -65,6 +67,11 @@ cdef class Columns:
     )
     cdef Py_ssize_t _add_headers(self, Cursor cursor, Py_ssize_t first) except -1
 
+
+cdef inline bytearray _unset(Py_ssize_t size):
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+cdef bytearray _unset_bytes(Py_ssize_t size)
 
 @cython.locals(step=Py_ssize_t)
 cdef void _copy(unsigned char* target, Py_ssize_t at, const unsigned char* source, Py_ssize_t start, Py_ssize_t length) noexcept

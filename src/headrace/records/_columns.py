@@ -6,8 +6,6 @@ added whole or, if it is damaged, not at all. Byte strings have 32-bit places, a
 `has_room` says whether a batch still fits, and who needs more begins another set of columns.
 """
 
-from array import array
-
 from headrace.records._codec import Cursor, check_base_offset
 
 COMPILED = not __file__.endswith(".py")
@@ -25,9 +23,10 @@ class ByteColumn:
 
     def __init__(self, rows: int, size: int) -> None:
         self.capacity = rows
-        self.places = array("i", bytes(4 * (rows + 1)))
-        self.bits = bytearray((rows + 7) // 8)
-        self.data = bytearray(size)
+        self.places = _numbers("i", 4 * (rows + 1))
+        self.places[0] = 0
+        self.bits = _unset_bytes((rows + 7) // 8)
+        self.data = _unset_bytes(size)
         self.used = 0  # of the data
         self.null_count = 0
 
@@ -35,13 +34,17 @@ class ByteColumn:
         """Makes room for so many rows in all, and so many bytes more."""
         if rows > self.capacity:
             self.capacity = max(rows, 2 * self.capacity)
-            self.places = _grown(self.places, "i", self.capacity + 1)
+            self.places = _grown(self.places, "i", 4 * (self.capacity + 1))
             self.bits.extend(bytes((self.capacity + 7) // 8 - len(self.bits)))
         missing = self.used + size - len(self.data)
         if missing > 0 and self.used == 0:
-            self.data = bytearray(size)  # nothing is there to be kept
+            self.data = _unset_bytes(size)  # nothing is there to be kept
         elif missing > 0:
-            self.data.extend(bytes(max(missing, min(len(self.data), _INT32_MAX - len(self.data)))))
+            grown = _unset_bytes(
+                len(self.data) + max(missing, min(len(self.data), _INT32_MAX - len(self.data)))
+            )
+            grown[: self.used] = memoryview(self.data)[: self.used]
+            self.data = grown
 
 
 class Columns:
@@ -73,16 +76,17 @@ class Columns:
         self.capacity = rows
         self.row_count = 0
         self.topics: dict[str, int] = {}  # name → its number
-        self.topic_numbers = array("i", bytes(4 * rows))
-        self.partitions = array("i", bytes(4 * rows))
-        self.offsets = array("q", bytes(8 * rows))
-        self.timestamps = array("q", bytes(8 * rows))
-        self.timestamp_types = bytearray(rows)
+        self.topic_numbers = _numbers("i", 4 * rows)
+        self.partitions = _numbers("i", 4 * rows)
+        self.offsets = _numbers("q", 8 * rows)
+        self.timestamps = _numbers("q", 8 * rows)
+        self.timestamp_types = _unset_bytes(rows)
         self.untimed_count = 0  # how many have a timestamp below 0, which is none
         self.keys = ByteColumn(rows, 0)
         self.values = ByteColumn(rows, size)
         # row i has the headers from header_places[i] to header_places[i + 1]
-        self.header_places = array("i", bytes(4 * (rows + 1)))
+        self.header_places = _numbers("i", 4 * (rows + 1))
+        self.header_places[0] = 0
         self.header_count = 0
         self.header_keys = ByteColumn(0, 0)
         self.header_values = ByteColumn(0, 0)
@@ -192,11 +196,11 @@ class Columns:
         self.values.reserve(rows, size)
         if rows > self.capacity:
             self.capacity = max(rows, 2 * self.capacity)
-            self.topic_numbers = _grown(self.topic_numbers, "i", self.capacity)
-            self.partitions = _grown(self.partitions, "i", self.capacity)
-            self.offsets = _grown(self.offsets, "q", self.capacity)
-            self.timestamps = _grown(self.timestamps, "q", self.capacity)
-            self.header_places = _grown(self.header_places, "i", self.capacity + 1)
+            self.topic_numbers = _grown(self.topic_numbers, "i", 4 * self.capacity)
+            self.partitions = _grown(self.partitions, "i", 4 * self.capacity)
+            self.offsets = _grown(self.offsets, "q", 8 * self.capacity)
+            self.timestamps = _grown(self.timestamps, "q", 8 * self.capacity)
+            self.header_places = _grown(self.header_places, "i", 4 * (self.capacity + 1))
             self.timestamp_types.extend(bytes(self.capacity - len(self.timestamp_types)))
 
     def _add_headers(self, cursor: Cursor, first: int) -> int:
@@ -237,9 +241,21 @@ class Columns:
         return nulls
 
 
-def _grown(column: "array[int]", kind: str, count: int) -> "array[int]":
-    """The same numbers, with room for so many in all."""
-    grown = array(kind, (0,)) * count
+def _unset_bytes(size: int) -> bytearray:
+    """So many bytes, to be written before they are read: to clear them first would cost as much again."""
+    if COMPILED:
+        return _unset(size)  # type: ignore[name-defined,no-any-return]  # noqa: F821
+    return bytearray(size)
+
+
+def _numbers(kind: str, size: int) -> "memoryview[int]":
+    """Room for numbers, which have no values yet."""
+    return memoryview(_unset_bytes(size)).cast(kind)  # type: ignore[call-overload,no-any-return]
+
+
+def _grown(column: "memoryview[int]", kind: str, size: int) -> "memoryview[int]":
+    """The same numbers, with so many bytes in all."""
+    grown = _numbers(kind, size)
     held = memoryview(column)
     if len(held):
         memoryview(grown)[: len(held)] = held

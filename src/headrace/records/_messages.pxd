@@ -7,6 +7,14 @@ cimport cython
 
 from headrace.records._codec cimport Cursor
 
+cdef extern from "Python.h":
+    bint PyObject_IS_GC(object held)
+    bint PyObject_GC_IsTracked(object held)
+    void PyObject_GC_Track(object held)
+    void PyObject_GC_UnTrack(object held)
+
+cdef bint COMPILED
+
 cdef tuple _NO_HEADERS
 cdef tuple _TYPES
 
@@ -18,14 +26,15 @@ cdef class Message:
     cdef readonly long long offset
     cdef readonly long long timestamp_ms
     cdef readonly int leader_epoch
-    cdef public object key
-    cdef public object value
+    cdef object _key
+    cdef object _value
     cdef int _timestamp_type
     cdef int _header_count
     cdef bytes _header_source
     cdef tuple _headers
 
     cpdef tuple _fields(self)
+    cdef void _track(self, object held) except *
 
 
 @cython.final

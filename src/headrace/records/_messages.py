@@ -10,6 +10,8 @@ from typing import Any
 
 from headrace.records._codec import Cursor, Headers, check_base_offset, decode_headers
 
+COMPILED = not __file__.endswith(".py")
+
 _NO_HEADERS: Headers = ()
 
 
@@ -34,14 +36,14 @@ class Message:
         "_header_count",
         "_header_source",
         "_headers",
+        "_key",
         "_timestamp_type",
-        "key",
+        "_value",
         "leader_epoch",
         "offset",
         "partition",
         "timestamp_ms",
         "topic",
-        "value",
     )
 
     __match_args__ = (
@@ -72,12 +74,37 @@ class Message:
         self.offset = offset
         self.timestamp_ms = timestamp_ms
         self._timestamp_type = int(TimestampType(timestamp_type))
-        self.key = key
-        self.value = value
+        self._key = key
+        self._value = value
         self.leader_epoch = leader_epoch
         self._headers = tuple(headers)
         self._header_source = b""  # the headers as they were written, until they are asked for
         self._header_count = 0
+
+    @property
+    def key(self) -> Any:
+        return self._key
+
+    @key.setter
+    def key(self, key: Any) -> None:
+        self._key = key
+        if COMPILED:
+            self._track(key)
+
+    @property
+    def value(self) -> Any:
+        return self._value
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self._value = value
+        if COMPILED:
+            self._track(value)
+
+    def _track(self, held: object) -> None:
+        """Shows a message that `take` made to the garbage collector, if it may be in a cycle now."""
+        if PyObject_IS_GC(held) and not PyObject_GC_IsTracked(self):  # type: ignore[name-defined]  # noqa: F821
+            PyObject_GC_Track(self)  # type: ignore[name-defined]  # noqa: F821
 
     @property
     def timestamp_type(self) -> TimestampType:
@@ -116,8 +143,8 @@ class Message:
             self.offset,
             self.timestamp_ms,
             self._timestamp_type,
-            self.key,
-            self.value,
+            self._key,
+            self._value,
             self.headers,
             self.leader_epoch,
         )
@@ -188,15 +215,18 @@ class Unread:
                 message._timestamp_type = 1
             at = cursor.key_at
             length = cursor.key_length
-            message.key = buf[at : at + length] if length >= 0 else None
+            message._key = buf[at : at + length] if length >= 0 else None
             at = cursor.value_at
             length = cursor.value_length
-            message.value = buf[at : at + length] if length >= 0 else None
+            message._value = buf[at : at + length] if length >= 0 else None
             message.leader_epoch = self.leader_epoch
             message._headers = _NO_HEADERS
             message._header_count = cursor.header_count
             if cursor.header_count:
                 message._header_source = buf[cursor.headers_at : cursor.position]
+            if COMPILED:
+                # it holds bytes only, so it is in no cycle: the collector need not visit it again and again
+                PyObject_GC_UnTrack(message)  # type: ignore[name-defined]  # noqa: F821
             messages.append(message)
             taken += 1
         if self.left == 0:

@@ -198,7 +198,7 @@ def check_replicated(view: memoryview) -> list[BatchHeader]:
     return headers
 
 
-def check_batches(view: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
+def check_batches(view: memoryview, batch_bytes_max: int, *, with_crc: bool = True) -> list[BatchHeader]:
     """The headers of all batches in `view`, back to back and each of them what a client may send.
 
     The i-th batch begins where the sizes of those before it end. An empty view gives an empty list.
@@ -234,7 +234,7 @@ def check_batches(view: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
             raise UnsupportedMagic(f"message format {magic} is not supported, only 2 is")
         if size > batch_bytes_max:
             raise BatchTooLarge(f"the batch has {size} bytes, more than max.message.bytes={batch_bytes_max}")
-        if crc32c(view[position + ATTRIBUTES_AT : position + size]) != crc:
+        if with_crc and crc32c(view[position + ATTRIBUTES_AT : position + size]) != crc:
             raise CorruptBatch("the batch's checksum does not match its bytes")
         if count < 1 or last_offset_delta != count - 1:
             raise InvalidBatch(f"record count {count} with a last offset delta of {last_offset_delta}")
@@ -256,6 +256,11 @@ def check_batches(view: memoryview, batch_bytes_max: int) -> list[BatchHeader]:
 def check_produced(view: memoryview, batch_bytes_max: int) -> BatchHeader:
     """The header of the one batch that a client may send to a partition at a time."""
     return _only(check_batches(view, batch_bytes_max))
+
+
+def check_produced_header(view: memoryview, batch_bytes_max: int) -> BatchHeader:
+    """The same, except for the checksum: whoever reads all bytes anyway computes it on the way."""
+    return _only(check_batches(view, batch_bytes_max, with_crc=False))
 
 
 def check_own(view: memoryview) -> BatchHeader:

@@ -81,7 +81,7 @@ class SampleClicks:
 
     def events(self, seconds: float | None = None) -> Iterator[Event]:
         """The events of the first seconds, or without end, in order of the timestamps."""
-        die = Random(self.seed)
+        die = Random(self.seed)  # nosec B311  # generated samples
         clicks = _Clicks(self, die)
         popularity = list(accumulate(1 / (3 + ad) for ad in range(self.ads)))
         end_ms = float("inf") if seconds is None else self.start_ms + seconds * 1_000

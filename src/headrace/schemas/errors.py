@@ -44,6 +44,8 @@ class RegistryRefused(RegistryTrouble):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"{message} (code {code})")
         self.code = code
+        if code in (401, 40101):
+            self.advice = "Give a user and a password in its address, as https://user:password@host:port."
 
 
 class Incompatible(RegistryRefused):

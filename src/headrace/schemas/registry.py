@@ -45,11 +45,13 @@ class Registry:
         password: str | None = None,
         timeout_s: float = 10.0,
         latest_ttl_s: float = LATEST_TTL_S,
+        ssl_ca_location: str | None = None,
     ) -> None:
         """`url` can be several addresses, separated by commas: if one does not answer, the next is tried. An
-        address can contain a user and a password.
+        address can contain a user and a password. `ssl_ca_location` is a PEM file, or a directory, of
+        authorities to trust in place of the system's.
         """
-        self._http = RegistryHttp(url, user, password, timeout_s)
+        self._http = RegistryHttp(url, user, password, timeout_s, ssl_ca_location)
         self._latest_ttl_s = latest_ttl_s
         self._lock = threading.Lock()
         self._schemas: dict[int, Schema] = {}

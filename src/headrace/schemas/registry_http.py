@@ -41,7 +41,14 @@ _SHOWN_MAX = 100
 class RegistryHttp:
     """The addresses of a registry, and requests to them."""
 
-    def __init__(self, url: str, user: str | None, password: str | None, timeout_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        user: str | None,
+        password: str | None,
+        timeout_s: float,
+        authorities: str | None = None,
+    ) -> None:
         self.urls: list[str] = []
         self._logins: dict[str, str] = {}  # by address, for those that have one
         for one in url.split(","):
@@ -56,6 +63,7 @@ class RegistryHttp:
             elif user is not None:
                 self._logins[address] = _basic(user, password or "")
         self._timeout_s = timeout_s
+        self._authorities = authorities  # a file or directory of certificates to trust; None: the system's
 
     def ask(
         self, method: str, path: str, body: Any = None, *, what: str, read: Callable[[Any], Any] | None = None
@@ -97,7 +105,7 @@ class RegistryHttp:
             request.add_header("Content-Type", CONTENT_TYPE)
             request.data = json.dumps(body).encode()
         try:
-            with open_url(request, timeout_s) as answer:
+            with open_url(request, timeout_s, self._authorities) as answer:
                 data = read_until(answer, ANSWER_BYTES_MAX, time.monotonic() + timeout_s)
         except HTTPError as error:
             with error:

@@ -50,6 +50,8 @@ def serve(path: str, overrides: dict[str, str], log: Log, pid_file: str | None) 
         file = read_settings(path, overrides)
         for warning in file.warnings:
             log.warning("unknown_setting", text=warning)
+        for name in file.open_files:
+            log.warning("secret_file_readable", path=name, advice=f"Run `chmod 600 {name}`.")
         run(file.settings, log=log, pid_file=pid_file)
     except (WrongSettings, CannotListen, DirectoryInUse, StorageError, BadMetadata, OSError) as error:
         log.error("cannot_start", reason=str(error))

@@ -571,6 +571,7 @@ cdef class Core:
         """
         cdef const char *bytes = self._shared
         cdef Py_ssize_t start = 0, size, count = 0
+        cdef int64_t began_ns = monotonic_ns()
         channel, connection, handle = transport._channel, transport._connection, transport._handle
         view, now = self._shared_view, self._now
         channel.active_at = self._mono
@@ -602,6 +603,9 @@ cdef class Core:
                 channel.hold(TURN)
                 self._driver.soon(channel._take_turn)
                 break
+        meters = connection.meters
+        if meters is not None:  # its client has quotas; the rest of the frames counts by itself
+            meters.spent((monotonic_ns() - began_ns) / 1e9, now)
         if start < end:
             if transport._is_paused:
                 channel.keep_rest(view, start, end)

@@ -11,9 +11,12 @@ import socket
 from collections.abc import Iterable
 from typing import Any
 
+from headrace.base.secret import HIDDEN
 from headrace.base.values import Value
 from headrace.machines.configs.values import InvalidConfig
 from headrace.node.settings import Settings
+from headrace.server.config_providers import CannotResolve, resolve
+from headrace.server.secret_files import is_secret, readable_by_others, secret_files
 
 _TOML_LINE = re.compile(r"\(at line (\d+)")
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -26,29 +29,49 @@ class WrongSettings(Exception):
 class SettingsFile(Value):
     settings: Settings
     warnings: list[str]
+    open_files: list[str]  # with secrets, which other users can read
 
 
 def read_settings(path: str | os.PathLike[str], overrides: dict[str, str] | None = None) -> SettingsFile:
     """The settings of a file with `overrides`; refuses wrong values and returns warnings of unknown keys."""
     path = os.fspath(path)
     overrides = overrides or {}
-    values, lines = read_values(path)
+    written, lines = read_values(path)
+    try:
+        values, literals, files = resolve(written, _read_properties)
+    except CannotResolve as error:
+        raise WrongSettings(f"{_at(path, lines, named_key(str(error), written))}: {error}") from None
 
     def origin(name: str) -> str:
         return f"--set {name}" if name in overrides else _at(path, lines, name)
 
     try:
-        settings = Settings.parse(values | overrides, own_names=_own_names())
+        told = {name: text for name, text in literals.items() if name not in overrides}
+        settings = Settings.parse(values | overrides, own_names=_own_names(), literals=told)
     except InvalidConfig as error:
-        name = named_key(str(error), values | overrides)
+        message = _without_secrets(str(error), values | overrides, literals)
+        name = named_key(message, values | overrides)
         if name in overrides:
-            raise WrongSettings(option_error(name, str(error))) from None
-        raise WrongSettings(f"{_at(path, lines, name)}: {error}") from None
+            raise WrongSettings(option_error(name, message)) from None
+        raise WrongSettings(f"{_at(path, lines, name)}: {message}") from None
     warnings = []
     for name, meant in settings.unknown.items():
         suggestion = f"; did you mean {meant}?" if meant else ""
         warnings.append(f"{origin(name)}: unknown setting {name}{suggestion}")
-    return SettingsFile(settings, warnings)
+    open_files = readable_by_others(secret_files(path, written, files))
+    return SettingsFile(settings, warnings, open_files)
+
+
+def _without_secrets(message: str, values: dict[str, str], literals: dict[str, str]) -> str:
+    for name, value in values.items():
+        if value and value in message and (name in literals or is_secret(name)):
+            message = message.replace(value, HIDDEN)
+    return message
+
+
+def _read_properties(path: str, text: str) -> dict[str, str]:
+    """A file of secrets, which is always in Java's format."""
+    return _from_properties(path, text, {})
 
 
 def named_key(message: str, names: Iterable[str]) -> str:

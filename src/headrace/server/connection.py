@@ -2,8 +2,11 @@
 
 Frames are handled in the receive buffer, one after the other, as plain calls. No view of the buffer is kept
 after the node's `handle` returns: the rest of a read is copied into a buffer of the connection, because all
-connections share the receive buffer. A reason to stop reading from the connection is a hold; while there is
-one, nothing is read from the socket, so that TCP slows the client down. `outbox.py` sends what is in files.
+connections share the receive buffer. There is one exception: a large batch may stay in the connection's own
+buffer until it is written (`Connection.kept_frames`). Meanwhile the connection is full, nothing is read from
+it, and nothing in the buffer is moved or given back. A reason to stop reading from the connection is a hold;
+while there is one, nothing is read from the socket, so that TCP slows the client down. `outbox.py` sends what
+is in files.
 """
 
 import asyncio
@@ -90,6 +93,7 @@ class Channel(asyncio.BufferedProtocol):
         "active_at",
         "connection",
         "holds",
+        "is_encrypted",
         "outbox",
         "transport",
     )
@@ -101,6 +105,7 @@ class Channel(asyncio.BufferedProtocol):
         self.outbox = Outbox(self, connections, driver)
         self.transport: asyncio.Transport
         self._descriptor = -1  # of its socket, unless what is written to that has to be encrypted
+        self.is_encrypted = False  # its transport keeps no view of what is written
         self.holds = 0
         self._is_paused = False  # as the transport was told
         self.active_at = 0.0  # when bytes last moved, in or out
@@ -142,8 +147,19 @@ class Channel(asyncio.BufferedProtocol):
             self._gathered = core
         elif transport.get_extra_info("ssl_object") is None:
             self._descriptor = its_socket.fileno()
+        else:
+            self.is_encrypted = True
         self.transport.set_write_buffer_limits(high=UNSENT_BYTES_PER_CONNECTION_MAX)
         self._driver.connected(now, self.connection)
+        if self.holds:
+            self._driver.soon(self._pause_again)
+
+    def _pause_again(self) -> None:
+        """uvloop begins to read after `connection_made`, also if that has paused it. What has come by now is
+        kept.
+        """
+        if self._is_paused and not self.holds & CLOSED:
+            self.transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.holds |= CLOSED
@@ -199,6 +215,10 @@ class Channel(asyncio.BufferedProtocol):
         """Hand all whole frames in view[start:end] to the node, and keep the rest."""
         now = self._now()
         self.active_at = began = now.mono
+        if self.holds:  # a new connection that is to wait, see `_pause_again`
+            if not self.holds & CLOSED:
+                self._keep_rest(view, start, end, None)
+            return
         handle, take_effects, connection = self._handle, self._take_effects, self.connection
         answers: Parts = []  # small ones are sent together: a system call costs more than making one
         fault = ""
@@ -252,6 +272,8 @@ class Channel(asyncio.BufferedProtocol):
             self.send(answers)
         if fault:
             self.close(fault)
+        if connection.meters is not None:
+            connection.meters.spent(monotonic() - began, now)
         self._rearm()
         if start == end:
             self._start = self._end = 0
@@ -282,6 +304,9 @@ class Channel(asyncio.BufferedProtocol):
 
     def _keep(self, view: memoryview, start: int, end: int) -> None:
         """Copies view[start:end] to a buffer of our own, large enough for the frame that begins there."""
+        if self.connection.kept_frames and self._buffer is not None:
+            self._start, self._end = start, end  # until the node has done with the frame before it
+            return
         left = end - start
         size = 4 + _size_at(view, start)[0] if left >= 4 else 4
         if size - 4 > self.connection.frame_bytes_max:
@@ -328,6 +353,7 @@ class Channel(asyncio.BufferedProtocol):
             return
         buffer.view[: len(rest)] = rest
         old, self._buffer = self._buffer, buffer
+        self.connection.frames_stay = True
         self._start, self._end = 0, len(rest)
         if old is not None:
             old.give_back(self._driver.soon)
@@ -344,7 +370,8 @@ class Channel(asyncio.BufferedProtocol):
 
     def _drop_buffer(self) -> None:
         buffer, self._buffer = self._buffer, None
-        if buffer is not None:
+        self.connection.frames_stay = False
+        if buffer is not None and not self.connection.kept_frames:  # else it goes with the frame's last use
             buffer.give_back(self._driver.soon)
         self._start = self._end = 0
         taken, self._taken = self._taken, 0
@@ -377,6 +404,10 @@ class Channel(asyncio.BufferedProtocol):
         peer = self.transport.get_extra_info("socket")
         return peer.getsockopt(socket.IPPROTO_TCP, TCP_INFO, 1)[0] in GONE_STATES
 
+    @property
+    def is_closed(self) -> bool:
+        return bool(self.holds & CLOSED)
+
     # --- holds ------------------------------------------------------------------------------------------
 
     def hold(self, reason: int) -> None:
@@ -402,6 +433,14 @@ class Channel(asyncio.BufferedProtocol):
         self.release(WRITING)
         if not self.outbox.is_empty:
             self.outbox.go_on()
+
+    def shown_certificate(self, principal: str) -> None:
+        """The TLS handshake has ended, and the client's certificate says who it is."""
+        self._driver.shown_certificate(self.connection, principal)
+
+    def refused_handshake(self, reason: str) -> None:
+        """A TLS handshake has failed in which the client should have shown a certificate."""
+        self._driver.refused_handshake(self.connection, reason)
 
     def close(self, reason: str) -> None:
         """Closes the connection now; answers that the socket does not accept are dropped."""

@@ -72,6 +72,9 @@ class ConnectionLimits:
     connections_max: int = 2**31 - 1  # max.connections
     connections_per_address_max: int = 2**31 - 1  # max.connections.per.ip
     connections_per_address: dict[str, int] = field(default_factory=dict)  # max.connections.per.ip.overrides
+    # listener.name.<listener>.max.connections
+    connections_per_listener: dict[str, int] = field(default_factory=dict)
+    spared_listeners: frozenset[str] = frozenset()  # for other nodes: max.connections does not refuse them
     idle_ms_max: int = 600_000  # connections.max.idle.ms
     descriptors_max: int = 2**31 - 1  # what the kernel allows this process: RLIMIT_NOFILE
 
@@ -79,12 +82,16 @@ class ConnectionLimits:
 class Connections:
     __slots__ = (
         "_addresses",
+        "_listeners",
         "_look_at_settings",
         "_loop",
         "_sweep_timer",
         "accepted",
+        "audit_lost",
+        "audit_written",
         "bytes_in",
         "bytes_out",
+        "certificates_expire",
         "channels",
         "clock",
         "frames_refused",
@@ -95,6 +102,8 @@ class Connections:
         "limits",
         "log",
         "memory",
+        "open_listeners",
+        "peer_logins_failed",
         "piece",
         "refused",
         "reloads_failed",
@@ -117,6 +126,7 @@ class Connections:
         self.gatherers: list[GatheredAnswers | Core] = [self.gathered]
         self.channels: dict[int, Channel] = {}  # by the connection's id
         self._addresses: dict[str, int] = {}
+        self._listeners: dict[str, int] = {}  # connections of each
         self._sweep_timer: asyncio.TimerHandle | None = None
         self._look_at_settings: Callable[[], None] = lambda: None
         self.bytes_in = 0
@@ -127,6 +137,12 @@ class Connections:
         self.frames_refused = 0
         self.handshakes_failed = 0
         self.reloads_failed = 0  # of certificates
+        self.peer_logins_failed = 0  # of this node at others
+        # when the first certificate of each TLS listener expires, in seconds since 1970
+        self.certificates_expire: Callable[[], dict[str, int]] = dict
+        self.audit_written = 0  # entries of the audit log
+        self.audit_lost = 0
+        self.open_listeners = 0  # without TLS, that other machines reach
         self.unsent: dict[Channel, int] = {}  # bytes that wait for clients that do not take them
         self.unsent_bytes = 0
 
@@ -163,7 +179,12 @@ class Connections:
         address = channel.connection.address
         from_address = self._addresses.get(address, 0)
         per_address = limits.connections_per_address.get(address, limits.connections_per_address_max)
-        if len(self.channels) >= limits.connections_max:
+        listener = channel.connection.listener
+        of_listener = limits.connections_per_listener.get(listener)
+        if of_listener is not None and self._listeners.get(listener, 0) >= of_listener:
+            self.refused += 1
+            return f"listener.name.{listener.lower()}.max.connections={of_listener} reached"
+        if len(self.channels) >= limits.connections_max and listener not in limits.spared_listeners:
             self.refused += 1
             return f"max.connections={limits.connections_max} reached"
         if from_address >= per_address:
@@ -173,14 +194,32 @@ class Connections:
             self.refused += 1
             return f"{descriptor} of {limits.descriptors_max} descriptors are in use: raise ulimit -n"
         self._addresses[address] = from_address + 1
+        self._listeners[listener] = self._listeners.get(listener, 0) + 1
         self.channels[channel.connection.id] = channel
         self.accepted += 1
+        if len(self.channels) > limits.connections_max:
+            self._make_room()
         return None
+
+    def _make_room(self) -> None:
+        """Closes the client's connection that was quiet for longest: another node takes its place, or
+        max.connections was lowered.
+        """
+        spared = self.limits.spared_listeners
+        others = [
+            one
+            for one in self.channels.values()
+            if one.connection.listener not in spared and not one.is_closed
+        ]
+        quietest = min(others, key=lambda one: one.active_at, default=None)
+        if quietest is not None:
+            quietest.close(f"max.connections={self.limits.connections_max} is exceeded")
 
     def leave(self, channel: "Channel") -> None:
         self.note_unsent(channel, 0)
         if self.channels.pop(channel.connection.id, None) is None:
             return  # never admitted
+        self._listeners[channel.connection.listener] -= 1
         address = channel.connection.address
         left = self._addresses[address] - 1
         if left:
@@ -208,6 +247,8 @@ class Connections:
 
     def _begin_sweep(self) -> None:
         self._look_at_settings()
+        if len(self.channels) > self.limits.connections_max:
+            self._make_room()  # one in each sweep: nobody is in a hurry
         self._sweep_on(iter(list(self.channels.values())))
 
     def _sweep_on(self, channels: "Iterator[Channel]") -> None:

@@ -11,11 +11,26 @@ import traceback
 from collections.abc import Callable
 from itertools import count
 from math import ceil
-from typing import Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
 from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection
-from headrace.node.effects import Answer, Close, Effect, Halt, Hangup, Mute, Parts, Proceed, Report, Run, Send
+from headrace.node.effects import (
+    Answer,
+    Close,
+    Effect,
+    Fetch,
+    Halt,
+    Hangup,
+    LoseAudit,
+    Mute,
+    Parts,
+    Proceed,
+    Report,
+    Run,
+    Send,
+    WriteAudit,
+)
 from headrace.node.peers import Unanswered
 from headrace.node.settings import Settings
 from headrace.server.connection_limits import Connections
@@ -26,8 +41,15 @@ from headrace.server.peers import PeerConnections
 from headrace.storage.disk import Disk, File
 from headrace.storage.jobs import Job
 
+if TYPE_CHECKING:
+    from headrace.node.http_clients import HttpClients
+    from headrace.server.audit_log import AuditLog
+
 # Reads of files that are not in the page cache: as many as a disk's queue makes good use of.
 READERS_MAX = 8
+
+# Documents from the web: one per listener with OAUTHBEARER, now and then.
+FETCHERS_MAX = 2
 
 # A call of the node that takes longer is worth a line in the log.
 SLOW_CALL_S = 0.05
@@ -40,6 +62,7 @@ REPEATABLE = frozenset(
         "disk_full",
         "internal_topic_refused",
         "login_refused",
+        "signing_keys_not_fetched",
     )
 )
 
@@ -51,17 +74,25 @@ class DrivenNode(Protocol):
 
     def connected(self, now: Now, connection: Connection, /) -> None: ...
     def disconnected(self, now: Now, connection: Connection, /) -> None: ...
+    def shown_certificate(self, now: Now, connection: Connection, principal: str, /) -> None: ...
+    def refused_handshake(self, now: Now, connection: Connection, reason: str, /) -> None: ...
     def handle(self, now: Now, connection: Connection, frame: memoryview, /) -> Parts | None: ...
     def completed(self, now: Now, ticket: int, result: Any, /) -> None: ...
-    def answered(self, now: Now, ticket: int, answer: memoryview | Unanswered, /) -> None: ...
+    def answered(self, now: Now, ticket: int, answer: memoryview | Unanswered, /) -> bool: ...
     def wake(self, now: Now, /) -> None: ...
     def deadline(self) -> Instant | None: ...
     def take_effects(self) -> list[Effect]: ...
     def shutdown(self, now: Now, /) -> None: ...
+    def try_certificates_by(self, check: Callable[[Settings], None], /) -> None: ...
 
     @property
     def settings(self) -> Settings:
         """The current settings: dynamic settings override those of the file."""
+        ...
+
+    @property
+    def http_clients(self) -> "HttpClients":
+        """What clients by HTTP have to prove, and what they may do."""
         ...
 
     @property
@@ -89,12 +120,14 @@ MakeJobs = Callable[[asyncio.AbstractEventLoop, dict[str, Disk], dict[str, str],
 class Driver:
     __slots__ = (
         "_armed_at",
+        "_fetchers",
         "_halt",
         "_ids",
         "_loop",
         "_readers",
         "_timer",
         "_watches",
+        "audit_log",
         "connections",
         "handle",
         "jobs",
@@ -122,9 +155,11 @@ class Driver:
         self.jobs = make_jobs(loop, disks, roots, self._job_finished)
         self.peers = PeerConnections(loop, self._peer_answered)
         self._readers = Threads(loop, "read", READERS_MAX)
+        self._fetchers: Threads | None = None  # threads of their own: a server that is slow holds up no disk
         self._halt = halt
         self._ids = count(1)
         self._timer: asyncio.TimerHandle | None = None
+        self.audit_log: AuditLog | None = None
         self._armed_at = float("inf")
         self.soon = loop.call_soon
         self._watches: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
@@ -144,6 +179,14 @@ class Driver:
 
     def disconnected(self, now: Now, connection: Connection) -> None:
         self.node.disconnected(now, connection)
+        self.settle()
+
+    def shown_certificate(self, connection: Connection, principal: str) -> None:
+        self.node.shown_certificate(self.connections.clock.now(), connection, principal)
+        self.settle()
+
+    def refused_handshake(self, connection: Connection, reason: str) -> None:
+        self.node.refused_handshake(self.connections.clock.now(), connection, reason)
         self.settle()
 
     def shutdown(self) -> None:
@@ -214,14 +257,17 @@ class Driver:
         self.settle()
         self._note_slow(f"completed {type(result).__name__}", now)
 
-    def _peer_answered(self, ticket: int, answer: memoryview | Unanswered) -> None:
+    def _peer_answered(self, ticket: int, answer: memoryview | Unanswered) -> bool:
+        """Whether the node keeps the answer."""
         now = self.connections.clock.now()
+        is_kept = True  # if it fails, we do not know
         try:
-            self.node.answered(now, ticket, answer)
+            is_kept = self.node.answered(now, ticket, answer)
         except Exception as error:
             self.failed("answered", error)
         self.settle()
         self._note_slow("answered", now)
+        return is_kept
 
     def _note_slow(self, call: str, began: Now) -> None:
         """Logs a call that blocked the event loop, because it delayed every client."""
@@ -264,6 +310,12 @@ class Driver:
                 self.connections.log.sometimes(mono, effect.level, effect.event, **effect.facts)
             case Report():
                 self.connections.log.event(effect.level, effect.event, effect.facts)
+            case WriteAudit():
+                if self.audit_log is not None:
+                    self.audit_log.write(effect.wall_ms, effect.entries)
+            case LoseAudit():
+                if self.audit_log is not None:
+                    self.audit_log.lose(effect.count, effect.reason)
             case Close():
                 channel = self.connections.channels.get(effect.connection.id)
                 if channel is not None:
@@ -278,6 +330,8 @@ class Driver:
                 channel = self.connections.channels.get(effect.connection.id)
                 if channel is not None:
                     channel.mute(max(0.0, effect.until - self.connections.clock.now().mono))
+            case Fetch():
+                self._fetch(effect)
             case Send():
                 self.peers.send(effect.ticket, effect.peer, effect.lane, effect.frame)
             case Hangup():
@@ -314,7 +368,18 @@ class Driver:
 
         self._readers.run(read, then)
 
+    def _fetch(self, effect: Fetch) -> None:
+        from headrace.server.documents import get  # urllib is not needed to start
+
+        self._fetchers = self._fetchers or Threads(self._loop, "fetch", FETCHERS_MAX)
+        self._fetchers.run(
+            lambda: get(effect.url, effect.bytes_max),
+            lambda result: self._job_finished(effect.ticket, result),
+        )
+
     def stop(self) -> None:
+        if self._fetchers is not None:
+            self._fetchers.stop()
         if self._timer is not None:
             self._timer.cancel()
         self.peers.close()

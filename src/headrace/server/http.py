@@ -1,145 +1,337 @@
-"""HTTP server for metrics and the schema registry: one request per connection, with limits on everything.
+"""HTTP server for metrics and the schema registry, with limits on everything.
 
-A body needs a Content-Length; chunked bodies get an error that says so.
+The protocol itself is in machines/http/connection.py. Here are sockets and time: a channel per connection, a
+task that takes its requests one after the other, and how many connections there may be.
+
+    accepted --a request has REQUEST_S_MAX--> answered --the client takes it in SEND_S_MAX--> idle, or closed
+
+When there are too many connections, those that wait for a next request give way to new ones.
 """
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-# A scraper sends a few hundred bytes and a registry's client little more; who sends more is neither.
-HEAD_BYTES_MAX = 8 * 1024
+from headrace.machines.http.browsers import HostRules, check_content_type, check_origin
+from headrace.machines.http.messages import Ended, Fault, HttpHead, HttpRequest, HttpResponse
+from headrace.node.connection import Connection
 
-# A schema this long would hardly fit into a record; 128 connections with such a body are 64 MB.
-BODY_BYTES_MAX = 512 * 1024
+if TYPE_CHECKING:
+    from headrace.machines.http.connection import HttpConnection
+    from headrace.node.http_logins import HttpClient
+    from headrace.server.tls import TlsListener
 
-# Who has not sent its request and taken its answer by then is neither a scraper nor a registry's client.
-REQUEST_S_MAX = 5.0
+# How long head and body of a request may take, each. A client that is slower is not a scraper or a client of
+# the registry.
+REQUEST_S_MAX = 10.0
 # How long an answer may take: schemas are compared one request after the other, perhaps on a busy host.
 ANSWER_S_MAX = 40.0
+SEND_S_MAX = 30.0
+# How long a connection is kept for the next request. Clients give up idle ones earlier, which is better: a
+# request that meets a close is lost.
+IDLE_S_MAX = 60.0
+# After an answer to a request that was not read completely: closed at once, the answer could get lost.
+LINGER_S_MAX = 1.0
+
 # The tasks of a big job all ask the registry at once when they start.
 CONNECTIONS_MAX = 128
+# One machine must not keep all others out. The programs of this machine have one address together.
+CONNECTIONS_PER_ADDRESS_MAX = 64
 
-BAD_REQUEST, LENGTH_REQUIRED, CONTENT_TOO_LARGE = 400, 411, 413
+# Answers that clients do not take, all together: a list of all schemas has some megabytes.
+UNSENT_BYTES_MAX = 64 * 1024 * 1024
 
-END_OF_HEAD = b"\r\n\r\n"
+# What is read at once, into one buffer for all connections.
+RECEIVE_BYTES = 64 * 1024
 
-
-class HttpRequest(NamedTuple):
-    method: str
-    target: str  # path and query, as sent
-    body: bytes = b""
-
-    @property
-    def path(self) -> str:
-        return self.target.partition("?")[0]
+R = TypeVar("R")
 
 
-class HttpError(Exception):
-    """A request is refused before it is read completely."""
+class HttpService(Protocol):
+    """What a server serves."""
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
-        self.status = status
+    def load(self) -> None:
+        """Loads what only requests need: called once, in a thread, when the first client has come."""
+        ...
+
+    def meet(self, connection: Connection, /) -> "HttpClient": ...
+
+    async def admit(self, client: "HttpClient", head: HttpHead, /) -> HttpResponse | None:
+        """Why the request is refused before its body is read; None: it is not."""
+        ...
+
+    async def answer(self, client: "HttpClient", request: HttpRequest, /) -> HttpResponse:
+        """ConnectionError closes the connection without an answer."""
+        ...
+
+    def failed(self, call: str, error: Exception, /) -> None:
+        """A bug of ours."""
+        ...
 
 
-class HttpPort:
-    """A small HTTP server: one request per connection, with limits on everything.
+class HttpServer:
+    """Of all HTTP listeners of a process."""
 
-    `answer` returns the whole response, or raises ConnectionError to close the connection without one.
-    """
+    def __init__(self, service: HttpService) -> None:
+        self.service = service
+        self.channels: dict[HttpChannel, str] = {}  # with the address of each
+        self.idle: dict[HttpChannel, None] = {}  # those that wait for a next request, the longest first
+        self.unsent_bytes = 0
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+        self.is_stopping = False
+        self._servers: list[asyncio.Server] = []
+        self._parser: asyncio.Future[type[HttpConnection]] | None = None
 
-    def __init__(self, answer: Callable[[HttpRequest], Awaitable[bytes]]) -> None:
-        self._answer = answer
-        self._server: asyncio.Server | None = None
-        self._serving: set[asyncio.Task[Any]] = set()
-        self.port = 0
+    async def listen(
+        self, bound: socket.socket, name: str, rules: HostRules, tls: "TlsListener | None" = None
+    ) -> int:
+        """Listens on a bound socket; returns its port."""
+        loop = asyncio.get_running_loop()
 
-    async def start(self, bound: socket.socket) -> None:
-        self._server = await asyncio.start_server(self._serve, sock=bound, limit=HEAD_BYTES_MAX)
-        self.port = self._server.sockets[0].getsockname()[1]
+        def make() -> asyncio.BaseProtocol:
+            channel = HttpChannel(self, loop, name, rules)
+            return channel if tls is None else tls.transport(channel)
+
+        self._servers.append(await loop.create_server(make, sock=bound))
+        return int(bound.getsockname()[1])
 
     async def stop(self) -> None:
-        if self._server is not None:
-            self._server.close()
-        for task in list(self._serving):
+        self.is_stopping = True
+        for server in self._servers:
+            server.close()
+        tasks = [channel.task for channel in self.channels if channel.task is not None]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._serving, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._serving) >= CONNECTIONS_MAX:
-            writer.close()
+    def admit(self, channel: "HttpChannel") -> bool:
+        """Counts a connection, unless there are too many."""
+        address = channel.connection.address
+        from_address = sum(1 for one in self.channels.values() if one == address)
+        is_too_many = not is_local(address) and from_address >= CONNECTIONS_PER_ADDRESS_MAX
+        if is_too_many or len(self.channels) >= CONNECTIONS_MAX:
+            found = (one for one in self.idle if not is_too_many or self.channels[one] == address)
+            oldest = next(found, None)
+            if oldest is None:
+                return False
+            oldest.abort()
+        self.channels[channel] = address
+        return True
+
+    def leave(self, channel: "HttpChannel") -> None:
+        self.channels.pop(channel, None)
+        self.idle.pop(channel, None)
+
+    async def new_connection(self) -> "HttpConnection":
+        """The parser is loaded for the first connection, in a thread: it takes 50 ms."""
+        if self._parser is None:
+            self._parser = asyncio.get_running_loop().run_in_executor(None, self._load)
+        return (await asyncio.shield(self._parser))()
+
+    def _load(self) -> "type[HttpConnection]":
+        from headrace.machines.http.connection import HttpConnection
+
+        self.service.load()
+        return HttpConnection
+
+
+def is_local(address: str) -> bool:
+    return address == "::1" or address.startswith("127.")
+
+
+class HttpChannel(asyncio.BufferedProtocol):
+    """One connection. To the TLS layer it is what a channel of Kafka's protocol is."""
+
+    def __init__(
+        self, server: HttpServer, loop: asyncio.AbstractEventLoop, listener: str, rules: HostRules
+    ) -> None:
+        self._server = server
+        self._loop = loop
+        self._listener = listener
+        self._rules = rules
+        self._http: HttpConnection | None = None
+        self._early = bytearray()  # what came before the parser was there
+        self._has_ended = False
+        self._is_paused = False  # we do not read
+        self._is_full = False  # the client does not
+        self._waiter: asyncio.Future[None] | None = None
+        self.transport: asyncio.Transport
+        self.connection: Connection
+        self.task: asyncio.Task[None] | None = None
+
+    # --- what the transport calls --------------------------------------------------------------------------
+
+    def shown_certificate(self, principal: str) -> None:
+        self.connection.principal = principal
+
+    def refused_handshake(self, reason: str) -> None:
+        """The connection is closed with the same reason."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        # the TLS layer says whose certificate it has
+        self.connection = Connection(0, listener=self._listener, address=str(peer[0]) if peer else "")
+        if not self._server.admit(self):
+            self.transport.abort()
             return
-        self._serving.add(task)
+        self.transport.set_write_buffer_limits(high=RECEIVE_BYTES)
+        self.task = self._loop.create_task(self._serve())
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._server.leave(self)
+        if self.task is not None:
+            self.task.cancel()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._server.receive_buffer
+
+    def buffer_updated(self, count: int) -> None:
+        data = self._server.receive_buffer[:count]
+        http = self._http
+        if http is None:
+            self._early += data
+            is_enough = len(self._early) >= RECEIVE_BYTES
+        elif http.is_over:
+            return  # what follows a request that was refused
+        else:
+            http.receive(data)
+            is_enough = not http.wants_data
+        if is_enough and not self._is_paused:
+            self._is_paused = True
+            self.transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> bool:
+        self._has_ended = True
+        if self._http is not None:
+            self._http.receive_end()
+        self._wake()
+        return True  # it may still wait for its answer
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._wake()
+
+    def close(self, reason: str) -> None:
+        """The TLS layer wants no more of it."""
+        self.transport.close()
+
+    def abort(self) -> None:
+        """At once, and it is not counted any more."""
+        self._server.leave(self)
+        self.transport.abort()
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
         try:
-            async with asyncio.timeout(REQUEST_S_MAX):
-                request = await self._request(reader, writer)
-            if isinstance(request, HttpRequest):
-                async with asyncio.timeout(ANSWER_S_MAX):
-                    answered = await self._answer(request)
-            else:
-                answered = request
-            async with asyncio.timeout(REQUEST_S_MAX):
-                writer.write(answered)
-                await writer.drain()
-                writer.close()
-                await writer.wait_closed()
-        except (TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ConnectionError):
-            pass  # slow, gone or no HTTP at all: not worth a line in the log
+            http = await self._server.new_connection()
+            http.receive(bytes(self._early))
+            self._early.clear()
+            if self._has_ended:
+                http.receive_end()
+            self._http = http
+            client = self._server.service.meet(self.connection)
+            while not http.is_over:
+                await self._serve_one(http, client)
+                await asyncio.sleep(0)  # who sends many requests at once must not keep the others waiting
+        except (TimeoutError, ConnectionError):
+            pass  # slow, or gone: not worth a line in the log
+        except Exception as error:
+            self._server.service.failed("http", error)
         finally:
-            writer.close()
-            self._serving.discard(task)
+            self.transport.close()
+            if self.transport.get_write_buffer_size():  # a client that does not read keeps it open
+                self._loop.call_later(SEND_S_MAX, self.transport.abort)
 
-    async def _request(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> HttpRequest | bytes:
-        """The request, or the response to one that is refused before it is read completely."""
-        try:
-            return await read_request(reader, writer, body_bytes_max=BODY_BYTES_MAX)
-        except HttpError as refused:
-            return response(refused.status, "text/plain", f"{refused}\n".encode())
+    async def _serve_one(self, http: "HttpConnection", client: "HttpClient") -> None:
+        self._server.idle[self] = None
+        await self._until(lambda: http.has_begun or self._has_ended, IDLE_S_MAX)
+        self._server.idle.pop(self, None)
+        head = await self._next(http)
+        if isinstance(head, Ended):
+            return
+        if isinstance(head, Fault):
+            await self._refuse(http, head.response)
+            return
+        assert isinstance(head, HttpHead)
+        refused = check_origin(head, self._rules) or check_content_type(head)
+        if refused is None:
+            async with asyncio.timeout(ANSWER_S_MAX):
+                refused = await self._server.service.admit(client, head)
+        if refused is not None:
+            await self._refuse(http, refused)
+            return
+        if go_on := http.go_on():
+            self.transport.write(go_on)
+        request = await self._next(http)
+        if isinstance(request, Fault):
+            await self._refuse(http, request.response)
+        elif isinstance(request, HttpRequest):
+            async with asyncio.timeout(ANSWER_S_MAX):
+                response = await self._server.service.answer(client, request)
+            await self._send(http.respond(response, is_last=self._server.is_stopping))
 
+    async def _next(self, http: "HttpConnection") -> HttpHead | HttpRequest | Fault | Ended:
+        """The next event of the connection, which has to come in time."""
+        found: list[HttpHead | HttpRequest | Fault | Ended] = []
 
-async def read_request(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, body_bytes_max: int
-) -> HttpRequest:
-    """HttpError, or what asyncio raises for streams that end or run over."""
-    head = (await reader.readuntil(END_OF_HEAD)).decode("latin-1")
-    first, *lines = head.split("\r\n")
-    words = first.split(" ")
-    if len(words) != 3 or not words[2].startswith("HTTP/1."):
-        raise HttpError(BAD_REQUEST, "the request is not HTTP/1.1")
-    headers = {
-        name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
-    }
-    if "transfer-encoding" in headers:
-        raise HttpError(LENGTH_REQUIRED, "send a Content-Length instead of chunks")
-    length = headers.get("content-length", "0")
-    if not (length.isascii() and length.isdecimal()):
-        raise HttpError(BAD_REQUEST, "Content-Length is not a number")
-    if len(length) > 12 or int(length) > body_bytes_max:
-        raise HttpError(CONTENT_TOO_LARGE, f"the body has more than {body_bytes_max} bytes")
-    if headers.get("expect", "").lower() == "100-continue":
-        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    body = await reader.readexactly(int(length))
-    return HttpRequest(words[0], words[1], body)
+        def has_come() -> bool:
+            event = http.next_event()
+            if event is not None:
+                found.append(event)
+            return event is not None
 
+        await self._until(has_come, REQUEST_S_MAX)
+        return found[0]
 
-def response(status: int, content_type: str, body: bytes, *, with_body: bool = True) -> bytes:
-    """The whole answer; without the body for HEAD."""
-    from http import HTTPStatus  # no start waits for it
+    async def _refuse(self, http: "HttpConnection", response: HttpResponse) -> None:
+        await self._send(http.respond(response))
+        if http.is_over and not self._has_ended:
+            if self.transport.can_write_eof():
+                self.transport.write_eof()
+            await self._until(lambda: self._has_ended, LINGER_S_MAX)
 
-    try:
-        phrase = HTTPStatus(status).phrase
-    except ValueError:
-        phrase = "Unknown"
-    lines = [
-        f"HTTP/1.1 {status} {phrase}",
-        f"Content-Type: {content_type}",
-        f"Content-Length: {len(body)}",
-        "Connection: close",
-    ]
-    return "\r\n".join(lines).encode() + END_OF_HEAD + (body if with_body else b"")
+    async def _send(self, data: bytes) -> None:
+        server = self._server
+        if server.unsent_bytes + len(data) > UNSENT_BYTES_MAX:
+            raise ConnectionAbortedError("clients do not take their answers")
+        self.transport.write(data)
+        if self._is_full:
+            server.unsent_bytes += len(data)
+            try:
+                await self._until(lambda: not self._is_full, SEND_S_MAX)
+            except BaseException:
+                self.transport.abort()  # a close would wait for the client
+                raise
+            finally:
+                server.unsent_bytes -= len(data)
+
+    async def _until(self, condition: Callable[[], bool], limit_s: float) -> None:
+        """Waits until something from the transport has made it true."""
+        if condition():
+            return
+        self._read_on()
+        async with asyncio.timeout(limit_s):
+            while True:
+                self._waiter = self._loop.create_future()
+                try:
+                    await self._waiter
+                finally:
+                    self._waiter = None
+                if condition():
+                    return
+
+    def _read_on(self) -> None:
+        if self._is_paused and (self._http is None or self._http.wants_data):
+            self._is_paused = False
+            self.transport.resume_reading()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)

@@ -7,6 +7,8 @@ of one queue of one directory run one after the other, in order; queues do not w
 
 import asyncio
 import errno
+import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +25,11 @@ if TYPE_CHECKING:
 # Enough that a slow fsync of one directory does not hold up another's; a thread that waits costs little.
 THREADS_MAX = 8
 
+# Threads for what computes with the interpreter released: strangers may keep these busy. They get the
+# processor after the others: a tenth of it while the loop needs it, too.
+PATIENT_THREADS_MAX = 2
+NICENESS = 10
+
 # A child that computed nothing for this long is ended: its memory is worth more than its start of 0.1 s.
 WORKER_IDLE_S = 30.0
 
@@ -32,9 +39,13 @@ Finished = Callable[[int, Any], None]  # ticket, and the result or the exception
 class Threads:
     """A small pool, started as needed, for calls that release the interpreter; results come in the loop."""
 
-    __slots__ = ("_idle", "_loop", "_name", "_tasks", "_threads", "_threads_max")
+    __slots__ = ("_idle", "_loop", "_name", "_niceness", "_tasks", "_threads", "_threads_max")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, threads_max: int) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, name: str, threads_max: int, *, niceness: int = 0
+    ) -> None:
+        """`niceness`: how much lower their priority is, on Linux."""
+        self._niceness = niceness
         self._loop = loop
         self._name = name
         self._threads_max = threads_max
@@ -62,6 +73,8 @@ class Threads:
         return True
 
     def _work(self) -> None:
+        if self._niceness and sys.platform == "linux":  # elsewhere it would count for the whole process
+            os.setpriority(os.PRIO_PROCESS, 0, min(19, os.getpriority(os.PRIO_PROCESS, 0) + self._niceness))
         while (item := self._tasks.get()) is not None:
             task, then = item
             result: Any
@@ -131,7 +144,17 @@ class Computer:
 
 
 class Jobs:
-    __slots__ = ("_computers", "_disks", "_finished", "_loop", "_queues", "_roots", "_running", "_threads")
+    __slots__ = (
+        "_computers",
+        "_disks",
+        "_finished",
+        "_loop",
+        "_patient_threads",
+        "_queues",
+        "_roots",
+        "_running",
+        "_threads",
+    )
 
     def __init__(
         self,
@@ -147,6 +170,7 @@ class Jobs:
         self._queues: dict[tuple[str, str], deque[tuple[int, Job]]] = {}  # present: one of the queue runs
         self._running = 0
         self._threads = Threads(loop, "job", THREADS_MAX)
+        self._patient_threads = Threads(loop, "patient-job", PATIENT_THREADS_MAX, niceness=NICENESS)
         # A computation may take minutes; what clients wait for must not wait for that.
         self._computers = {kind: Computer(loop, kind.value) for kind in (JobKind.CPU, JobKind.PROMPT)}
 
@@ -178,7 +202,8 @@ class Jobs:
             computer.run(root, job, lambda result: self._done(key, ticket, result))
         else:
             disk = self._disks[directory]
-            self._threads.run(lambda: job.run(disk), lambda result: self._done(key, ticket, result))
+            threads = self._patient_threads if job.kind is JobKind.PATIENT else self._threads
+            threads.run(lambda: job.run(disk), lambda result: self._done(key, ticket, result))
 
     def _done(self, key: tuple[str, str], ticket: int, result: Any) -> None:
         self._running -= 1
@@ -196,6 +221,7 @@ class Jobs:
         for computer in self._computers.values():
             computer.stop()
         self._threads.stop()
+        self._patient_threads.stop()
 
 
 def _new_worker() -> "Worker":

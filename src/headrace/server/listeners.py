@@ -7,9 +7,10 @@ addresses. The process listens on them only once the node is ready.
 import errno
 import socket
 
-from headrace.node.settings import Listener, Settings
+from headrace.node.listener_settings import Listener
+from headrace.node.settings import Settings
 
-EVERYWHERE = ("", "0.0.0.0", "::")
+EVERYWHERE = ("", "0.0.0.0", "::")  # nosec B104  # compared with
 
 
 class CannotListen(Exception):
@@ -29,7 +30,7 @@ def bind(listener: Listener) -> socket.socket:
 def bind_address(host: str, port: int, shown: str, setting: str) -> socket.socket:
     """Where it cannot, the error shows the address as `shown` and names the setting that it is from."""
     try:
-        name = host or "0.0.0.0"
+        name = host or "0.0.0.0"  # nosec B104  # the operator left the host out
         family, kind, protocol, _, where = socket.getaddrinfo(
             # Python loads its codec for international names for every `str`
             name.encode() if name.isascii() else name,

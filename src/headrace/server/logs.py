@@ -17,6 +17,8 @@ FORMATS = ("text", "json")
 REPEATS_MAX = 10
 REPEATS_PERIOD_S = 10.0
 
+DELETE = "\x7f"  # the one control character that JSON leaves as it is
+
 QUOTED = frozenset(' "=\n\r\t\\')
 
 
@@ -86,10 +88,11 @@ def _word(value: Any) -> str:
         return text
     from json import dumps  # not needed to start
 
-    return dumps(text)
+    return dumps(text).replace(DELETE, "\\u007f")
 
 
 def _as_json(moment: str, level: str, event: str, facts: dict[str, Any]) -> str:
     from json import dumps
 
-    return dumps({"time": moment, "level": level, "event": event, **facts}, default=str) + "\n"
+    text = dumps({"time": moment, "level": level, "event": event, **facts}, default=str)
+    return text.replace(DELETE, "\\u007f") + "\n"

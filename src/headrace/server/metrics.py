@@ -1,4 +1,4 @@
-"""Metrics in Prometheus' format: `GET /metrics`, on the same port as the schema registry.
+"""Metrics in Prometheus' format: the page of `GET /metrics`.
 
 The node and `Connections` have plain integers, which become text only at a request. A probe measures the lag
 of the event loop: it is scheduled every 50 ms and records how late it is called, as a request would be.
@@ -6,7 +6,6 @@ of the event loop: it is scheduled every 50 ms and records how late it is called
 
 import asyncio
 import gc
-import socket
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
@@ -18,15 +17,10 @@ from headrace.node.connection import Connection
 from headrace.node.effects import Parts
 from headrace.node.metrics import LATENCY_BOUNDS, Metrics
 from headrace.protocol.api import APIS, ApiKey
-from headrace.server.http import HttpPort, HttpRequest, response
 
 if TYPE_CHECKING:
     from headrace.node.cluster_metrics import ClusterMetrics
     from headrace.server.process import Process
-    from headrace.server.registry import RegistryService
-
-# Whose first word in a path is one of these, speaks to the registry.
-REGISTRY_ROOTS = frozenset(("", "subjects", "schemas", "config", "mode", "compatibility", "contexts", "v1"))
 
 PROBE_PERIOD_S = 0.05
 LAG_BOUNDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -156,61 +150,23 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-class MetricsEndpoint:
-    """One page, and the registry beside it."""
+class MetricsPage:
+    """What is counted, as one page."""
 
     def __init__(self, process: "Process") -> None:
         self._process = process
-        self._http = HttpPort(self._answer)
-        self._registry: RegistryService | None = None
         self.lag = LoopLag(asyncio.get_running_loop())
         self.pauses = CollectorPauses()
 
-    @property
-    def port(self) -> int:
-        return self._http.port
-
-    async def start(self, bound: socket.socket) -> None:
-        await self._http.start(bound)
+    def start(self) -> None:
         if isinstance(metrics := getattr(self._process.node, "metrics", None), Metrics):
             self._process.driver.handle = timed(self._process.node.handle, metrics)
-        host = bound.getsockname()[0]
-        shown = f"[{host}]" if ":" in host else host
-        self._process.log.info("metrics", address=f"http://{shown}:{self.port}/metrics")
         self.lag.start()
         self.pauses.start()
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         self.lag.stop()
         self.pauses.stop()
-        await self._http.stop()
-        if self._registry is not None:
-            self._registry.stop()
-
-    async def _answer(self, request: HttpRequest) -> bytes:
-        with_body = request.method != "HEAD"
-        if request.path == "/metrics":
-            if request.method not in ("GET", "HEAD"):
-                return response(405, "text/plain", b"only GET\n")
-            return response(200, CONTENT_TYPE, self.text().encode(), with_body=with_body)
-        if "broker" not in self._process.settings.process_roles:
-            return response(404, "text/plain", b"see /metrics\n", with_body=with_body)
-        if request.path.strip("/").partition("/")[0] not in REGISTRY_ROOTS:
-            return response(404, "text/plain", b"see /metrics and /subjects\n", with_body=with_body)
-        answer = await self.registry.answer(request)
-        return response(answer.status, answer.content_type, answer.body, with_body=with_body)
-
-    @property
-    def registry(self) -> "RegistryService":
-        """Created at the first request: a broker without schemas does not load it."""
-        if self._registry is None:
-            from headrace.server.registry import RegistryService
-
-            # other brokers are reached at it, and their addresses come with the topic's leader
-            listener = self._process.settings.inter_broker_listener_name
-            peers = getattr(self._process.node, "peers", None)
-            self._registry = RegistryService(self._process.driver, listener, peers)
-        return self._registry
 
     def text(self) -> str:
         text = Text()
@@ -260,6 +216,12 @@ def _node(text: Text, metrics: Metrics) -> None:
     )
     one("headrace_logins_total", "counter", "Logins on SASL listeners.", metrics.logins)
     one("headrace_logins_refused_total", "counter", "Logins that were refused.", metrics.logins_refused)
+    text.head("headrace_throttled_total", "counter", "Answers and connections that were throttled, by quota.")
+    for kind, throttled in metrics.throttled.items():
+        text.value("headrace_throttled_total", throttled.times, quota=kind)
+    text.head("headrace_throttle_seconds_total", "counter", "Throttle times told to clients, by quota.")
+    for kind, throttled in metrics.throttled.items():
+        text.value("headrace_throttle_seconds_total", throttled.ms / 1000, quota=kind)
     one("headrace_cleanings_total", "counter", "Passes of compaction.", metrics.cleanings)
     one(
         "headrace_stray_partitions",
@@ -323,6 +285,35 @@ def _connections(text: Text, process: "Process") -> None:
         "counter",
         "New certificate files that could not be used; the old certificate stays.",
         connections.reloads_failed,
+    )
+    one(
+        "headrace_peer_logins_failed_total",
+        "counter",
+        "Connections to other nodes that failed in the TLS handshake or the login.",
+        connections.peer_logins_failed,
+    )
+    name = "headrace_certificate_expiry_seconds"
+    text.head(name, "gauge", "Time until the first certificate of a listener expires; negative afterwards.")
+    now_s = connections.clock.now().wall_ms / 1000
+    for listener, expires_at in sorted(connections.certificates_expire().items()):
+        text.value(name, expires_at - now_s, listener=listener)
+    one(
+        "headrace_listeners_without_tls",
+        "gauge",
+        "Listeners without TLS that other machines can reach.",
+        connections.open_listeners,
+    )
+    one(
+        "headrace_audit_entries_total",
+        "counter",
+        "Entries written to the audit log.",
+        connections.audit_written,
+    )
+    one(
+        "headrace_audit_entries_lost_total",
+        "counter",
+        "Entries that could not be written to the audit log.",
+        connections.audit_lost,
     )
     one("headrace_received_bytes_total", "counter", "Bytes read from clients.", connections.bytes_in)
     one("headrace_sent_bytes_total", "counter", "Bytes written to clients.", connections.bytes_out)

@@ -138,7 +138,7 @@ class Outbox:
             if used:
                 connections.bytes_out += used
                 transport.write(piece[:used])
-                if transport.get_write_buffer_size():
+                if transport.get_write_buffer_size() and not channel.is_encrypted:
                     connections.new_piece()  # the transport keeps a view of this one until it is sent
             elif parts and type(parts[0]) is not Span:
                 part = cast(bytes, parts.popleft())  # too big to be worth a copy

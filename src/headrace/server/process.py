@@ -16,10 +16,14 @@ import sys
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, assert_never
 
 from headrace.base.randomness import Randomness
 from headrace.base.time import Now
+from headrace.machines.configs.values import InvalidConfig
+from headrace.node.http_settings import HttpListener
+from headrace.node.security_advice import advice
 from headrace.node.settings import Settings
 from headrace.records import compiled
 from headrace.server.clock import Clock, SystemClock
@@ -29,14 +33,15 @@ from headrace.server.core_listener import CoreListener, make_core
 from headrace.server.disk import RealDisk, UnusableDisk
 from headrace.server.driver import DrivenNode, Driver
 from headrace.server.garbage_collection import freeze_start, return_big_buffers
-from headrace.server.listeners import bind, bind_address, endpoint, told
+from headrace.server.listeners import CannotListen, bind, bind_address, endpoint, told
 from headrace.server.lock import DirectoryLock
 from headrace.server.logs import Log
 from headrace.storage.disk import Disk
 
 if TYPE_CHECKING:
     from headrace.server.core_listener import Core
-    from headrace.server.metrics import MetricsEndpoint
+    from headrace.server.http_endpoint import HttpEndpoint
+    from headrace.server.peer_security import PeerSecurity
     from headrace.server.tls import TlsListener
     from headrace.server.tls_reload import CertificateFiles
 
@@ -109,6 +114,8 @@ def connection_limits(settings: Settings) -> ConnectionLimits:
         connections_max=settings.max_connections,
         connections_per_address_max=settings.max_connections_per_ip,
         connections_per_address=settings.max_connections_per_ip_overrides,
+        connections_per_listener=settings.listener_max_connections,
+        spared_listeners=settings.spared_listeners,
         idle_ms_max=settings.connections_max_idle_ms,
         descriptors_max=descriptors_max(),
     )
@@ -136,7 +143,7 @@ class Process:
         self._tls: dict[str, TlsListener] = {}  # by the listener's name
         self.certificates: CertificateFiles | None = None
         self._held = ExitStack()  # locks and sockets, given back in any case
-        self.metrics: MetricsEndpoint | None = None
+        self.http: HttpEndpoint | None = None
         self.connections: Connections
         self.driver: Driver
         self.node: DrivenNode
@@ -172,7 +179,7 @@ class Process:
             sockets[listener.name] = bind(listener)
             self._held.callback(sockets[listener.name].close)
         ports = {name: int(bound.getsockname()[1]) for name, bound in sockets.items()}
-        metrics_socket = self._bind_metrics()
+        http_sockets = self._bind_http()
         settings = self.settings = told(self.settings, ports)
 
         roots = {directory: disk.root for directory, disk in disks.items() if isinstance(disk, RealDisk)}
@@ -181,20 +188,28 @@ class Process:
             Surroundings(settings, disks, SystemRandomness(), boot_id(), self.clock.now())
         )
         self.driver = Driver(loop, self.node, self.connections, disks, roots, halt=self._halt)
+        self._open_audit_log(loop)
+        self._warn()
         if settings.headrace_network_core:
             self._core = make_core(loop, self.connections, self.driver)
         self._tls = self._tls_listeners(loop, sockets)
+        self.driver.peers.security = self._peer_security()
+        self.connections.certificates_expire = self._certificates_expire
+        self._watch_certificates(loop)
+        self.node.try_certificates_by(self.check_certificates)
         controllers = settings.controller_listener_names
         for name in sockets.keys() & controllers:  # voters elect a leader before any of them is ready
             await self._listen(loop, name, sockets.pop(name))
         self.driver.settle()
         await self.driver.until(lambda: self.node.is_ready)
+        self._look_at_settings()  # the dynamic ones are known now
 
-        if metrics_socket is not None:
-            from headrace.server.metrics import MetricsEndpoint
+        if http_sockets:
+            from headrace.server.http_endpoint import HttpEndpoint
 
-            self.metrics = MetricsEndpoint(self)
-            await self.metrics.start(metrics_socket)
+            self.http = HttpEndpoint(self)
+            for http_listener, bound in http_sockets:
+                await self.http.listen(http_listener, bound, self._tls.get(http_listener.name))
         for name, bound in sockets.items():
             await self._listen(loop, name, bound)
         self.connections.start_sweeping(self._look_at_settings)
@@ -219,30 +234,124 @@ class Process:
         self, loop: asyncio.AbstractEventLoop, names: Collection[str]
     ) -> "dict[str, TlsListener]":
         wanted = [one.name for one in self.settings.listeners if one.name in names and one.uses_tls]
+        wanted += [one.name for one in self.settings.http.listeners if one.uses_tls]
         if not wanted:
             return {}  # OpenSSL costs every start some milliseconds
         from headrace.node.listener_security import tls_settings
         from headrace.server.tls import TlsListener
-        from headrace.server.tls_reload import CertificateFiles
 
         texts = self.settings.texts
-        made = {name: TlsListener(loop, tls_settings(texts, name), self.connections) for name in wanted}
-        self.certificates = CertificateFiles(loop, made, self.connections, self.log)
-        return made
+        return {name: TlsListener(loop, tls_settings(texts, name), self.connections) for name in wanted}
 
-    def _bind_metrics(self) -> socket.socket | None:
-        host, port = self.settings.headrace_metrics_host, self.settings.headrace_metrics_port
-        if port < 0:
+    def _certificates_expire(self) -> dict[str, int]:
+        """When the first certificate of each TLS listener expires, in seconds since 1970."""
+        return {
+            name: min(facts.expires_at for facts in listener.certificates)
+            for name, listener in self._tls.items()
+        }
+
+    def _peer_security(self) -> "PeerSecurity | None":
+        """None: other nodes are reached by plaintext, if there are any."""
+        settings = self.settings
+        protocols = (settings.inter_broker_protocol, settings.controller_protocol)
+        is_plain = all(protocol == "PLAINTEXT" for protocol in protocols)
+        if not settings.quorum_voters or (is_plain and "broker" in settings.process_roles):
             return None
-        bound = bind_address(host, port, f"{host}:{port}", "headrace.metrics.port and headrace.metrics.host")
-        self._held.callback(bound.close)
-        return bound
+        from headrace.server.peer_security import PeerSecurity, ways_of
+
+        ways = ways_of(settings)
+        return PeerSecurity(settings.node_id, ways, SystemRandomness(), self.connections)
+
+    def _watch_certificates(self, loop: asyncio.AbstractEventLoop) -> None:
+        security = self.driver.peers.security
+        ways = {} if security is None else security.ways
+        loaded = {f"to {name}": way for name, way in ways.items() if way.settings is not None}
+        if self._tls or loaded:
+            from headrace.server.tls_reload import CertificateFiles
+
+            self.certificates = CertificateFiles(
+                loop, {**self._tls, **loaded}, self.connections, self.log, self._look_at_settings
+            )
+
+    def _use_certificates(self, certificates: "CertificateFiles") -> None:
+        """Those that the current settings name."""
+        from headrace.node.listener_security import tls_settings
+        from headrace.server.peer_security import tls_of
+
+        settings = self.settings
+        for name in self._tls:
+            certificates.use(name, partial(tls_settings, settings.tls_texts, name))
+        security = self.driver.peers.security
+        for name, way in ({} if security is None else security.ways).items():
+            if way.settings is not None:
+                certificates.use(f"to {name}", partial(tls_of, settings, name))
+
+    def check_certificates(self, wanted: Settings) -> None:
+        """InvalidConfig: a listener, or a way to other nodes, could not use what these settings name."""
+        from headrace.node.listener_security import tls_settings
+        from headrace.server.peer_security import tls_of
+
+        try:
+            for name, listener in self._tls.items():
+                asked = tls_settings(wanted.tls_texts, name)
+                if asked != listener.settings:
+                    listener.check(asked)
+            security = self.driver.peers.security
+            for name, way in ({} if security is None else security.ways).items():
+                if way.settings is not None and (of_way := tls_of(wanted, name)) != way.settings:
+                    way.check(of_way)
+        except (CannotListen, OSError) as error:
+            raise InvalidConfig(str(error)) from error
+
+    def _bind_http(self) -> list[tuple[HttpListener, socket.socket]]:
+        found = []
+        for listener in self.settings.http.listeners:
+            bound = bind_address(listener.host, listener.port, listener.address, self.settings.http.key)
+            self._held.callback(bound.close)
+            found.append((listener, bound))
+        return found
+
+    def _warn(self) -> None:
+        """Of what the settings leave open."""
+        found = advice(self.settings)
+        for one in found:
+            facts = {"subject": one.subject, "found": one.found, "advice": one.advice}
+            match one.event:
+                case "listener_without_tls":
+                    self.log.warning("listener_without_tls", **facts)
+                case "authorizer_without_logins":
+                    self.log.warning("authorizer_without_logins", **facts)
+                case "anonymous_super_user":
+                    self.log.warning("anonymous_super_user", **facts)
+                case _:
+                    assert_never(one.event)
+        self.connections.open_listeners = sum(one.event == "listener_without_tls" for one in found)
+
+    def _open_audit_log(self, loop: asyncio.AbstractEventLoop) -> None:
+        settings = self.settings
+        if not settings.has_audit_log:
+            return
+        from headrace.server.audit_log import AuditFile, AuditLog
+
+        path = settings.headrace_audit_log_path or os.path.join(settings.metadata_log_dir, "audit.log")
+        file = AuditFile(
+            path, bytes_max=settings.headrace_audit_log_max_bytes, files=settings.headrace_audit_log_files
+        )
+        audit_log = AuditLog(loop, file, self.log, self.connections)
+        try:
+            audit_log.open()
+        except OSError as error:
+            raise CannotListen(f"headrace.audit.log.path: {path}: {error.strerror}") from error
+        self._held.callback(audit_log.close)
+        self.driver.audit_log = audit_log
 
     def _look_at_settings(self) -> None:
         """Applies dynamic settings: after a change the node's settings are another object."""
         if self.node.settings is not self.settings:
             self.settings = self.node.settings
             self.connections.limits = connection_limits(self.settings)
+            if self.certificates is not None:
+                self._use_certificates(self.certificates)
 
     def _report_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What no callback caught: running out of descriptors at accept, or a bug of ours."""
@@ -287,14 +396,22 @@ class Process:
             for channel in list(self.connections.channels.values()):
                 channel.close("the process stops")
                 channel.transport.abort()  # also one that would wait until its client takes what it has
-        if self.metrics is not None:
-            await self.metrics.stop()
+        if self.http is not None:
+            await self.http.stop()
         await self.driver.until(lambda: not self.connections.channels)
         if self._core is not None:
             self._core.stop()
+        await self._finish_audit_log()
         self.driver.stop()
         self._held.close()
         self.log.info("stopped")
+
+    async def _finish_audit_log(self) -> None:
+        """Its thread writes what is left, if the disk lets it."""
+        audit_log = self.driver.audit_log
+        ends_at = self.clock.now().mono + FAREWELL_S_MAX
+        while audit_log is not None and not audit_log.is_idle and self.clock.now().mono < ends_at:
+            await asyncio.sleep(0.005)
 
 
 async def serve(

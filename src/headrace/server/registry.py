@@ -13,6 +13,8 @@ import asyncio
 from random import uniform
 from typing import TYPE_CHECKING
 
+from headrace.machines.http.messages import HttpRequest
+from headrace.machines.schema_registry import errors
 from headrace.machines.schema_registry.errors import RegistryError
 from headrace.machines.schema_registry.records import Record
 from headrace.machines.schema_registry.registry import Registry
@@ -41,9 +43,8 @@ from headrace.protocol.messages.list_offsets import (
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
-from headrace.server.http import HttpRequest
 from headrace.server.leader_client import LeaderClient, NoAnswer
-from headrace.server.registry_rest import Answer, answer, failure
+from headrace.server.registry_rest import Answer, Sees, answer, failure
 from headrace.server.schema_worker import SchemaWorker, Superseded, learn
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ CONFIGS = {
 
 # What is replayed in one go, while everybody else waits: a few hundred schemas at most.
 FETCH_BYTES = 64 * 1024
+# What is read here without anybody noticing. Levels and modes have some dozen bytes.
+SHORT_BODY_BYTES = 4 * 1024
 # How often a topic may turn out to be another one while it is read.
 RESTARTS_MAX = 3
 # How often others may write between a decision and its records.
@@ -92,9 +95,9 @@ def _named(code: int) -> str:
 
 
 def _is_about_schemas(request: HttpRequest) -> bool:
-    """Whether texts of schemas have to be read for it."""
+    """Whether texts of schemas have to be read for it, or a body that takes long to read."""
     if request.path.startswith(("/config", "/mode")):
-        return False
+        return len(request.body) > SHORT_BODY_BYTES
     return bool(request.body) or "format=" in request.target
 
 
@@ -136,9 +139,12 @@ class RegistryService:
         self._topic_id = topic_id
         self._offset = 0
 
-    async def answer(self, request: HttpRequest) -> Answer:
+    async def answer(self, request: HttpRequest, sees: Sees | None = None) -> Answer:
+        """`sees` says whether the client may know of a subject; None: of all. What else the client may do
+        was decided before.
+        """
         try:
-            return await self._answer_in_time(request)
+            return await self._answer_in_time(request, sees)
         except RegistryError as error:
             return failure(error)
         except (StoreFailed, ConnectionError) as error:
@@ -147,7 +153,7 @@ class RegistryService:
             self._driver.failed(f"registry {request.method} {request.path}", error)
             return failure(RegistryError(500, "Internal Server Error"))
 
-    async def _answer_in_time(self, request: HttpRequest) -> Answer:
+    async def _answer_in_time(self, request: HttpRequest, sees: Sees | None) -> Answer:
         """While the topic has no leader that answers, it is tried again for a while."""
         clock = asyncio.get_running_loop().time
         ends_at = clock() + LEADER_WAIT_S
@@ -155,20 +161,20 @@ class RegistryService:
             try:
                 if _is_about_schemas(request):
                     async with self._judging:
-                        return await self._answer_in_child(request)
-                return await self._answer_here(request)
+                        return await self._answer_in_child(request, sees)
+                return await self._answer_here(request, sees)
             except (LeaderMoved, NoAnswer):
                 is_alone = not self._driver.node.settings.quorum_voters
                 if is_alone or clock() > ends_at:
                     raise
             await asyncio.sleep(LEADER_RETRY_S)
 
-    async def _answer_here(self, request: HttpRequest) -> Answer:
+    async def _answer_here(self, request: HttpRequest, sees: Sees | None) -> Answer:
         for number in range(DECISIONS_MAX):
             await self._let_others(number)
             async with self._lock:
                 await self._catch_up()
-                decided = answer(self._registry, request.method, request.target, request.body)
+                decided = answer(self._registry, request.method, request.target, request.body, sees)
                 if await self._keep(decided):
                     return decided
         raise StoreFailed(BUSY)
@@ -179,19 +185,23 @@ class RegistryService:
         length, so that not the same one is always too late.
         """
         if number:
-            await asyncio.sleep(uniform(0, PAUSE_S_MAX * min(number, 5) / 5))
+            await asyncio.sleep(uniform(0, PAUSE_S_MAX * min(number, 5) / 5))  # nosec B311  # a pause
 
-    async def _answer_in_child(self, request: HttpRequest) -> Answer:
+    async def _answer_in_child(self, request: HttpRequest, sees: Sees | None) -> Answer:
         for number in range(DECISIONS_MAX):
             await self._let_others(number)
             async with self._lock:
                 await self._catch_up()
                 known = (self._topic_id, self._offset)
-                job = self._worker.prepare(self._registry, request)
+                job = self._worker.prepare(self._registry, request, self._hidden(request, sees))
             try:
                 decided = await self._worker.answer(job)
             except Superseded:
                 continue
+            for reference in decided.references:
+                if sees is not None and not sees(reference.subject):
+                    # as if it was not there
+                    raise errors.no_reference(reference.subject, reference.version)
             if not decided.records:
                 return decided
             async with self._lock:
@@ -199,6 +209,12 @@ class RegistryService:
                 if (self._topic_id, self._offset) == known and await self._keep(decided):
                     return decided
         raise StoreFailed(BUSY)
+
+    def _hidden(self, request: HttpRequest, sees: Sees | None) -> frozenset[str]:
+        """The subjects that the child must leave out. With a body it asks for one subject alone."""
+        if sees is None or request.body:
+            return frozenset()
+        return frozenset(one for one in self._registry.subjects(with_deleted=True) if not sees(one))
 
     async def _keep(self, decided: Answer) -> bool:
         """False: somebody else has written since, and what was decided may be wrong."""

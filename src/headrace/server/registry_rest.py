@@ -1,25 +1,33 @@
 """Confluent's REST API for the schema registry: URL routes, status codes and JSON bodies.
 
 Pure: a request in; a status, a body and the records to append out. The server (registry.py) appends the
-records, and only then sends the answer.
+records, and only then sends the answer. Whether the client may do this was decided before, by the table of
+`machines/schema_registry/routes.py`; what it may not see is left out here.
 """
 
 import base64
 import json
+import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
+from headrace.machines.http.json_depth import is_deeper
 from headrace.machines.schema_registry import errors
 from headrace.machines.schema_registry.errors import RegistryError
 from headrace.machines.schema_registry.records import NUMBER_MAX, Record, Version
 from headrace.machines.schema_registry.registry import LATEST, Registry, guid
+from headrace.machines.schema_registry.routes import RIGHTS, find_route
 from headrace.schema_formats.protobuf.schema import ProtobufSchema
 from headrace.schema_formats.schema import Reference, Schema, SchemaType
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 NUMBER_DIGITS_MAX = len(str(NUMBER_MAX))
 SHOWN_MAX = 100  # of what was asked for, in an error
+# A request has three levels; those of a schema do not count, because it is a text.
+JSON_LEVELS_MAX = 16
+
+Sees = Callable[[str], bool]  # whether the client may know of a subject
 
 
 class Answer(NamedTuple):
@@ -27,12 +35,14 @@ class Answer(NamedTuple):
     body: bytes
     records: tuple[Record, ...] = ()
     content_type: str = CONTENT_TYPE
+    references: tuple[Reference, ...] = ()  # that the request makes: the client must be allowed to see them
 
 
 class Call(NamedTuple):
     registry: Registry
     query: Mapping[str, str]
     body: Any
+    sees: Sees | None  # None: everything
 
     def flag(self, name: str) -> bool:
         return self.query.get(name, "").lower() == "true"
@@ -41,24 +51,29 @@ class Call(NamedTuple):
         return self.body.get(name) if isinstance(self.body, dict) else None
 
 
-def answer(registry: Registry, method: str, target: str, body: bytes = b"") -> Answer:
+def answer(
+    registry: Registry, method: str, target: str, body: bytes = b"", sees: Sees | None = None
+) -> Answer:
     """What to reply to `method target`. Nothing in the registry has changed yet: that is what replaying the
     answer's records does.
     """
+    call = None
     try:
         path, _, query = target.partition("?")
-        parts = [unquote(part) for part in path.strip("/").split("/")]
-        handler, arguments, allowed = _find(method, parts)
-        if handler is None:
-            if allowed:
-                raise RegistryError(405, f"HTTP 405 Method Not Allowed: {', '.join(sorted(allowed))} {path}")
+        route = find_route(method, target)
+        if route is None:
             raise RegistryError(404, "HTTP 404 Not Found")
-        call = Call(registry, dict(parse_qsl(query, keep_blank_values=True)), _json(body))
-        return handler(call, *arguments)
+        handler = _HANDLERS.get((route.method, route.path))
+        if handler is None:
+            allowed = ", ".join(sorted(RIGHTS[route.path]))
+            raise RegistryError(405, f"HTTP 405 Method Not Allowed: {allowed} {path}")
+        call = Call(registry, dict(parse_qsl(query, keep_blank_values=True)), _json(body), sees)
+        found = handler(call, *route.arguments)
     except RegistryError as error:
-        return failure(error)
+        found = failure(error)
     except UnicodeEncodeError:
-        return failure(errors.invalid_schema("it has half of a surrogate pair, which is not a character"))
+        found = failure(errors.invalid_schema("it has half of a surrogate pair, which is not a character"))
+    return found if call is None else found._replace(references=_references_of(call))
 
 
 def failure(error: RegistryError) -> Answer:
@@ -72,6 +87,8 @@ def failure(error: RegistryError) -> Answer:
 def _json(body: bytes) -> Any:
     if not body:
         return None
+    if is_deeper(body, JSON_LEVELS_MAX):
+        raise RegistryError(400, f"the body has more than {JSON_LEVELS_MAX} levels of objects and lists")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -85,7 +102,7 @@ def _reply(value: Any, records: tuple[Record, ...] = (), *, status: int = 200) -
 # --- routes -----------------------------------------------------------------------------------------------
 
 Handler = Callable[..., Answer]
-_ROUTES: dict[tuple[str, ...], dict[str, Handler]] = {}
+_HANDLERS: dict[tuple[str, str], Handler] = {}  # by method and path of the table of rights
 
 
 def _route(method: str, *paths: str) -> Callable[[Handler], Handler]:
@@ -93,21 +110,11 @@ def _route(method: str, *paths: str) -> Callable[[Handler], Handler]:
 
     def add(handler: Handler) -> Handler:
         for path in paths:
-            _ROUTES.setdefault(tuple(path.strip("/").split("/")), {})[method] = handler
+            assert method in RIGHTS[path], "each route needs a right"
+            _HANDLERS[method, path] = handler
         return handler
 
     return add
-
-
-def _find(method: str, parts: list[str]) -> tuple[Handler | None, list[str], set[str]]:
-    for pattern, handlers in _ROUTES.items():
-        if len(pattern) == len(parts) and all(
-            expected in ("*", part) for expected, part in zip(pattern, parts, strict=True)
-        ):
-            arguments = [part for expected, part in zip(pattern, parts, strict=True) if expected == "*"]
-            found = handlers.get("GET" if method == "HEAD" else method)
-            return found, arguments, set(handlers)
-    return None, [], set()
 
 
 def _number(version: str) -> int:
@@ -166,6 +173,37 @@ def _reference(given: Any) -> Reference:
     raise errors.invalid_schema(f"a reference needs a name, a subject and a version: {_shown(repr(given))}")
 
 
+def _references_of(call: Call) -> tuple[Reference, ...]:
+    """Those that can be read; the others are an error anyway."""
+    given = call.field("references")
+    found = []
+    for one in given if isinstance(given, list) else []:
+        try:
+            found.append(_reference(one))
+        except RegistryError:
+            continue
+    return tuple(found)
+
+
+def _sees(call: Call, subject: str) -> bool:
+    return call.sees is None or call.sees(subject)
+
+
+def _visible_id(call: Call, id: int, shown: object) -> int:
+    """The client may see one of its subjects, now or in the past; or it is as if it was not there."""
+    if call.sees is not None and not any(map(call.sees, call.registry.subjects_of(id))):
+        raise errors.schema_not_found(shown)
+    return id
+
+
+def _id_of(call: Call, text: str) -> int:
+    return _visible_id(call, _id(text), text)
+
+
+def _id_of_guid(call: Call, guid: str) -> int:
+    return _visible_id(call, call.registry.id_of_guid(guid), guid)
+
+
 def _described(call: Call, version: Version) -> dict[str, Any]:
     return {"subject": version.subject, "id": version.id, "version": version.version} | _content(
         call, version.schema
@@ -220,7 +258,9 @@ def _types(call: Call) -> Answer:
 def _schemas(call: Call) -> Answer:
     prefix = call.query.get("subjectPrefix", "")
     found = [
-        one for one in call.registry.all(with_deleted=call.flag("deleted")) if one.subject.startswith(prefix)
+        one
+        for one in call.registry.all(with_deleted=call.flag("deleted"))
+        if one.subject.startswith(prefix) and _sees(call, one.subject)
     ]
     if call.flag("latestOnly"):
         found = list({one.subject: one for one in found}.values())
@@ -229,37 +269,39 @@ def _schemas(call: Call) -> Answer:
 
 @_route("GET", "/schemas/ids/*")
 def _schema_of_id(call: Call, id: str) -> Answer:
-    schema = call.registry.schema(_id(id))
+    schema = call.registry.schema(_id_of(call, id))
     extra = {"maxId": call.registry.id_max} if call.flag("fetchMaxId") else {}
     return _reply(_content(call, schema) | extra)
 
 
 @_route("GET", "/schemas/ids/*/schema")
 def _text_of_id(call: Call, id: str) -> Answer:
-    return Answer(200, _text(call, call.registry.schema(_id(id))).encode())
+    return Answer(200, _text(call, call.registry.schema(_id_of(call, id))).encode())
 
 
 @_route("GET", "/schemas/ids/*/subjects")
 def _subjects_of_id(call: Call, id: str) -> Answer:
-    found = call.registry.uses_of(_id(id), with_deleted=call.flag("deleted"))
-    return _reply(sorted({one.subject for one in found}))
+    found = call.registry.uses_of(_id_of(call, id), with_deleted=call.flag("deleted"))
+    return _reply(sorted({one.subject for one in found if _sees(call, one.subject)}))
 
 
 @_route("GET", "/schemas/ids/*/versions")
 def _versions_of_id(call: Call, id: str) -> Answer:
-    found = call.registry.uses_of(_id(id), with_deleted=call.flag("deleted"))
-    return _reply([{"subject": one.subject, "version": one.version} for one in found])
+    found = call.registry.uses_of(_id_of(call, id), with_deleted=call.flag("deleted"))
+    return _reply(
+        [{"subject": one.subject, "version": one.version} for one in found if _sees(call, one.subject)]
+    )
 
 
 @_route("GET", "/schemas/guids/*")
 def _schema_of_guid(call: Call, guid: str) -> Answer:
-    id = call.registry.id_of_guid(guid)
+    id = _id_of_guid(call, guid)
     return _reply({"id": id} | _content(call, call.registry.schema(id)))
 
 
 @_route("GET", "/schemas/guids/*/ids")
 def _ids_of_guid(call: Call, guid: str) -> Answer:
-    return _reply([{"context": ".", "id": call.registry.id_of_guid(guid)}])
+    return _reply([{"context": ".", "id": _id_of_guid(call, guid)}])
 
 
 @_route("GET", "/contexts")
@@ -279,7 +321,7 @@ def _cluster(call: Call) -> Answer:
 def _subjects(call: Call) -> Answer:
     prefix = call.query.get("subjectPrefix", "")
     found = call.registry.subjects(with_deleted=call.flag("deleted"), only_deleted=call.flag("deletedOnly"))
-    return _reply(_page(call, [name for name in found if name.startswith(prefix)]))
+    return _reply(_page(call, [name for name in found if name.startswith(prefix) and _sees(call, name)]))
 
 
 @_route("POST", "/subjects/*")
@@ -304,7 +346,7 @@ def _versions(call: Call, subject: str) -> Answer:
 
 @_route("POST", "/subjects/*/versions")
 def _register(call: Call, subject: str) -> Answer:
-    if not subject.strip():
+    if not subject.strip() or any(unicodedata.category(one) == "Cc" for one in subject):
         raise RegistryError(42208, "The specified subject is not a valid subject name.")
     id, number = call.field("id"), call.field("version")
     for given in (id, number):
@@ -336,7 +378,12 @@ def _version_text(call: Call, subject: str, version: str) -> Answer:
 @_route("GET", "/subjects/*/versions/*/referencedby")
 def _referenced_by(call: Call, subject: str, version: str) -> Answer:
     found = call.registry.version(subject, _number(version), with_deleted=True)
-    return _reply(_page(call, call.registry.referrers(subject, found.version)))
+    referrers = [
+        id
+        for id in call.registry.referrers(subject, found.version)
+        if call.sees is None or any(map(call.sees, call.registry.subjects_of(id)))
+    ]
+    return _reply(_page(call, referrers))
 
 
 @_route("DELETE", "/subjects/*/versions/*")

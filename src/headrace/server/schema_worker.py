@@ -12,10 +12,10 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
+from headrace.machines.http.messages import HttpRequest
 from headrace.machines.schema_registry.errors import RegistryError
 from headrace.machines.schema_registry.records import Record, Unreadable
 from headrace.machines.schema_registry.registry import Registry
-from headrace.server.http import HttpRequest
 from headrace.server.registry_rest import Answer, answer
 from headrace.server.worker import Worker, WorkerLost
 from headrace.storage.disk import Disk
@@ -46,16 +46,19 @@ class SchemaJob(NamedTuple):
     registry: bytes | None  # all of it, pickled, for a child that has none or an old one
     news: tuple[Record, ...]
     request: HttpRequest
+    hidden: frozenset[str] = frozenset()  # subjects that the client may not know of
     kind: JobKind = JobKind.PROMPT
 
     def run(self, disk: Disk) -> Answer:
         _limit_cpu()
         if self.registry is not None:
-            _copies[:] = [pickle.loads(self.registry)]
+            _copies[:] = [pickle.loads(self.registry)]  # nosec B301  # from our own process
         (registry,) = _copies
         for record in self.news:
             learn(registry, record)
-        return answer(registry, self.request.method, self.request.target, self.request.body)
+        request, hidden = self.request, self.hidden
+        sees = (lambda subject: subject not in hidden) if hidden else None
+        return answer(registry, request.method, request.target, request.body, sees)
 
 
 _copies: list[Registry] = []  # in the child: the one that it keeps
@@ -109,12 +112,14 @@ class SchemaWorker:
         if worker is not None:
             worker.kill()
 
-    def prepare(self, registry: Registry, request: HttpRequest) -> SchemaJob:
+    def prepare(
+        self, registry: Registry, request: HttpRequest, hidden: frozenset[str] = frozenset()
+    ) -> SchemaJob:
         whole, news = None, self._news
         if news is None:
             whole, news = pickle.dumps(registry, pickle.HIGHEST_PROTOCOL), []
         self._news = []
-        return SchemaJob(whole, tuple(news), request)
+        return SchemaJob(whole, tuple(news), request, hidden)
 
     async def answer(self, job: SchemaJob) -> Answer:
         """RegistryError when it takes too long; a caller that is cancelled ends the child as well."""

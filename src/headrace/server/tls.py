@@ -12,16 +12,18 @@ import asyncio
 import ssl
 from collections import deque
 from os import write
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from headrace.machines.security.certificates import forbidden_change
 from headrace.machines.security.der import InvalidDer
 from headrace.machines.security.distinguished_names import subject_of_certificate
 from headrace.machines.security.errors import LoginRefused
 from headrace.node.listener_security import TlsSettings
-from headrace.server.tls_context import tls_context
+from headrace.server.listeners import CannotListen
+from headrace.server.tls_context import Certificates, load_certificates
 
 if TYPE_CHECKING:
-    from headrace.server.connection import Channel
+    from headrace.node.connection import Connection
     from headrace.server.connection_limits import Connections
 
 HANDSHAKE_S_MAX = 10.0
@@ -30,6 +32,12 @@ HANDSHAKE_S_MAX = 10.0
 HANDSHAKES_PER_TURN = 4
 
 CIPHERTEXT_BYTES = 256 * 1024
+
+# So much of a long answer is encrypted at a time. Memory for all of it would be new each time, and the kernel
+# fills that with zeros first.
+ENCRYPTED_BYTES = 64 * 1024
+
+RECORD_BYTES = 16 * 1024  # of TLS, at the most
 
 HANDSHAKE_RECORD = 0x16  # what TLS begins with
 _HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ")
@@ -46,6 +54,23 @@ _REASONS = (
 )
 
 
+class SecuredChannel(Protocol):
+    """A connection above TLS: of Kafka's protocol, or of HTTP."""
+
+    connection: "Connection"
+
+    def connection_made(self, transport: asyncio.BaseTransport, /) -> None: ...
+    def connection_lost(self, error: Exception | None, /) -> None: ...
+    def eof_received(self) -> bool: ...
+    def pause_writing(self) -> None: ...
+    def resume_writing(self) -> None: ...
+    def get_buffer(self, sizehint: int, /) -> memoryview: ...
+    def buffer_updated(self, count: int, /) -> None: ...
+    def shown_certificate(self, principal: str, /) -> None: ...
+    def refused_handshake(self, reason: str, /) -> None: ...
+    def close(self, reason: str, /) -> None: ...
+
+
 class TlsListener:
     """What the connections of one listener share. Those that come later use a context that was replaced."""
 
@@ -55,14 +80,42 @@ class TlsListener:
         """CannotListen if a file cannot be used."""
         self.loop = loop
         self.settings = settings
-        self.context = tls_context(settings)
+        self.context, self.certificates = load_certificates(settings)
         self.connections = connections
         self.ciphertext = memoryview(bytearray(CIPHERTEXT_BYTES))
         self._left = HANDSHAKES_PER_TURN  # how many more there may be in this turn of the loop
         self._queue: deque[TlsTransport] = deque()
         self._is_due = False
 
-    def transport(self, channel: "Channel") -> "TlsTransport":
+    def load(self) -> None:
+        """CannotListen: a file cannot be used, and nothing has changed."""
+        self.use(self.settings)
+
+    def use(self, settings: TlsSettings | None) -> None:
+        """The same with other settings."""
+        assert settings is not None
+        self.context, self.certificates = self._loaded(settings)
+        self.settings = settings
+
+    def check(self, settings: TlsSettings | None) -> None:
+        """CannotListen: these settings could not be used."""
+        assert settings is not None
+        self._loaded(settings)
+
+    def _loaded(self, settings: TlsSettings) -> Certificates:
+        """CannotListen: they cannot be used, or are too different from the ones before."""
+        loaded = load_certificates(settings)
+        forbidden = forbidden_change(
+            self.certificates,
+            loaded.facts,
+            dn=settings.allows_dn_changes,
+            san=settings.allows_san_changes,
+        )
+        if forbidden is not None:
+            raise CannotListen(f"{settings.names['ssl.keystore.location']}: {forbidden}")
+        return loaded
+
+    def transport(self, channel: SecuredChannel) -> "TlsTransport":
         return TlsTransport(self, channel)
 
     def take_turn(self, transport: "TlsTransport") -> bool:
@@ -116,7 +169,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         "_tls",
     )
 
-    def __init__(self, listener: TlsListener, channel: "Channel") -> None:
+    def __init__(self, listener: TlsListener, channel: SecuredChannel) -> None:
         self._listener = listener
         self._channel = channel
         self._incoming = ssl.MemoryBIO()
@@ -180,6 +233,8 @@ class TlsTransport(asyncio.BufferedProtocol):
             return
         self._has_begun = True
         self._incoming.write(data)
+        if self._is_paused:
+            return  # a new connection that is to wait: it shakes hands when it is resumed
         if not self._is_queued and self._listener.take_turn(self):
             self.shake_hands()
         elif not self._is_queued:
@@ -210,7 +265,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._fail(str(error))
             return
         if principal is not None:
-            self._channel.connection.principal = principal
+            self._channel.shown_certificate(principal)
         self._is_open = True
         self._forget_timer()
         self._send()
@@ -218,12 +273,16 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _handshake_took_too_long(self) -> None:
         self._timer = None
+        if self._is_paused:
+            return  # we have not let it begin yet: there are too many new connections
         self._fail(f"not finished after {HANDSHAKE_S_MAX:.0f} seconds")
 
     def _fail(self, reason: str) -> None:
         """Closes the connection; the client gets OpenSSL's alert, if there is one."""
         if not self._is_over:
             self._listener.connections.handshakes_failed += 1
+            if self._listener.settings.client_auth != "none":
+                self._channel.refused_handshake(reason)
             self._channel.close(f"TLS handshake failed: {reason}")
 
     def _forget_timer(self) -> None:
@@ -235,37 +294,54 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _deliver(self) -> None:
         """Gives the channel all plaintext that is there, until it pauses."""
-        channel = self._channel
+        channel, tls, incoming = self._channel, self._tls, self._incoming
         while not (self._is_paused or self._is_over):
             view = channel.get_buffer(-1)
-            filled = self._read_into(view)
-            if filled:
-                channel.buffer_updated(filled)
-            if filled < len(view):
-                break
-
-    def _read_into(self, view: memoryview) -> int:
-        """How many bytes there were; a record has 16 KiB at the most."""
-        filled = 0
-        tls = self._tls
-        while filled < len(view):
+            size = len(view)
             try:
                 # typeshed does not know that with a buffer it is the count
-                count: int = tls.read(len(view) - filled, view[filled:])  # type: ignore[assignment]
-            except ssl.SSLWantReadError:
-                break
-            except ssl.SSLZeroReturnError:
-                count = 0
+                filled: int = tls.read(size, view)  # type: ignore[assignment]
             except ssl.SSLError as error:
-                self._channel.close(f"TLS failed: {_explain(error)}")
-                return 0
-            if not count:  # close_notify
-                self._listener.loop.call_soon(self._ended)
+                filled = self._read_failed(error)
+            else:
+                if not filled:
+                    self._close_notify_came()
+            # A record has 16 KiB at the most. Where there is no ciphertext left, there is none behind it: to
+            # ask would cost an exception for each request.
+            if filled < size and incoming.pending and filled:
+                filled += self._read_more(view, filled)
+            if self._outgoing.pending:  # a key update is answered
+                self._send()
+            if filled:
+                channel.buffer_updated(filled)
+            if filled < size:
+                return
+
+    def _read_more(self, view: memoryview, filled: int) -> int:
+        """More records, behind those; how many bytes there were."""
+        before = filled
+        tls, incoming = self._tls, self._incoming
+        while filled < len(view) and incoming.pending:
+            try:
+                count: int = tls.read(len(view) - filled, view[filled:])  # type: ignore[assignment]
+            except ssl.SSLError as error:
+                self._read_failed(error)
+                break
+            if not count:
+                self._close_notify_came()
                 break
             filled += count
-        if self._outgoing.pending:  # a key update is answered
-            self._send()
-        return filled
+        return filled - before
+
+    def _read_failed(self, error: ssl.SSLError) -> int:
+        if isinstance(error, ssl.SSLZeroReturnError):
+            self._close_notify_came()
+        elif not isinstance(error, ssl.SSLWantReadError):
+            self._channel.close(f"TLS failed: {_explain(error)}")
+        return 0
+
+    def _close_notify_came(self) -> None:
+        self._listener.loop.call_soon(self._ended)
 
     def _ended(self) -> None:
         """The client says nothing more. What it asked before is answered, as far as it can be now."""
@@ -302,6 +378,9 @@ class TlsTransport(asyncio.BufferedProtocol):
     def get_write_buffer_size(self) -> int:
         return self._socket_transport.get_write_buffer_size()
 
+    def can_write_eof(self) -> bool:
+        return False
+
     def is_closing(self) -> bool:
         return self._is_over or self._socket_transport.is_closing()
 
@@ -316,6 +395,11 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _resume(self) -> None:
         """First what has come already."""
+        if not self._is_open and not self._is_over:  # it was held, and has all its time for the handshake
+            self._forget_timer()
+            self._timer = self._listener.loop.call_later(HANDSHAKE_S_MAX, self._handshake_took_too_long)
+            if self._has_begun and not self._is_queued and self._listener.take_turn(self):
+                self.shake_hands()
         if self._is_open and not self._is_over:
             self._deliver()
         if not self._is_paused and not self._is_over and not self._is_queued:
@@ -324,10 +408,14 @@ class TlsTransport(asyncio.BufferedProtocol):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if not self._is_open or self._is_over:
             return
-        view = memoryview(data)
         try:
-            while view:
-                view = view[self._tls.write(view) :]
+            if len(data) <= RECORD_BYTES:
+                self._tls.write(data)
+            else:
+                view, start = memoryview(data), 0
+                while start < len(view):
+                    start += self._tls.write(view[start : start + ENCRYPTED_BYTES])
+                    self._send()
         except ssl.SSLError as error:
             self._channel.close(f"TLS failed: {_explain(error)}")
             return

@@ -99,7 +99,7 @@ def _write(stream: BinaryIO | Any, value: Any) -> None:
 
 
 def _read(stream: BinaryIO | Any) -> Any:
-    return pickle.load(stream)
+    return pickle.load(stream)  # nosec B301  # a pipe between our own processes
 
 
 def _die_with_parent(parent: int) -> None:

@@ -23,6 +23,9 @@ CLIENT_PORTS_FROM = 9_000  # and the number of the node
 CONTROLLER_PORTS_FROM = 9_500
 CLUSTER_ID = "c2ltdWxhdGVkLWNsdXN0ZQ"
 
+# Logs here are short: most of one that moves to another directory is copied while it is written and read.
+REST_BYTES_MAX = 1_000
+
 # Shorter than the defaults, so that a run of some seconds has several failovers.
 QUICK = {
     "broker.heartbeat.interval.ms": "300",
@@ -81,10 +84,14 @@ class Cluster:
         listeners = f"PLAINTEXT://{ADDRESS}:{client},CONTROLLER://{ADDRESS}:{controller}"
         settings = Settings.parse(texts | {"node.id": str(number), "listeners": listeners})
 
-        def start(disks: dict[str, Disk], rng: Randomness, boot_id: str, now: Now) -> Node:
-            return Node(settings, disks, rng, boot_id, now)
+        directories = texts["log.dirs"].split(",")
 
-        host = Host(self.world, self.history, ["a"], start, id=number, network=self.network)
+        def start(disks: dict[str, Disk], rng: Randomness, boot_id: str, now: Now) -> Node:
+            node = Node(settings, disks, rng, boot_id, now)
+            node.broker.moves.rest_bytes_max = REST_BYTES_MAX
+            return node
+
+        host = Host(self.world, self.history, directories, start, id=number, network=self.network)
         host.is_alone = False
         host.seen = self._seen
         self.network.listen((ADDRESS, client), host, "PLAINTEXT")
@@ -105,6 +112,11 @@ class Cluster:
             assert judge is not None
             sentence = f"node {host.id}: {violation}"
             raise JudgedWrong(judge.name, sentence, self.history.count, f"a call of node {host.id}") from None
+
+    @property
+    def directories(self) -> list[str]:
+        """The log directories of each node."""
+        return next(iter(self.hosts.values())).directories
 
     @property
     def size(self) -> int:
@@ -141,6 +153,17 @@ class Cluster:
     def nodes(self) -> dict[int, Node]:
         """Those that run."""
         return {number: host.node for number, host in self.hosts.items() if host.node is not None}
+
+    @property
+    def are_recovered(self) -> bool:
+        """Whether all have looked at all their logs since their hosts were started: before that, a kill of a
+        process counts as another lost host.
+        """
+        return all(
+            directory.is_recovered
+            for node in self.nodes().values()
+            for _, directory in node.directories.online()
+        )
 
     @property
     def controller_id(self) -> int:

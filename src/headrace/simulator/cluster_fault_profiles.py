@@ -46,11 +46,16 @@ class ClusterProfile:
     isolate_controller: int = 0  # the active one
     exhaust: int = 0  # a process has no file descriptor left
     lost_file: int = 0  # a file is gone from the disk of a node that is down
+    kill_writer: int = 0  # the process dies between two pieces of a large batch
     has_small_fetches: bool = False  # followers get a few batches at a time
     flushes_each: bool = False  # flush.messages=1 everywhere: any number of hosts may be lost at once
     power_cut: int = 0  # several hosts are lost at once, or all
     has_deletions: bool = False  # a client deletes records of a topic of its own
     has_admin: bool = False  # a client creates, changes and deletes topics
+    has_large: bool = (
+        False  # a client sends records that are written in pieces, and have whole batches inside
+    )
+    has_moves: bool = False  # a client moves replicas between two log directories of each node
     min_in_sync: int = 0  # min.insync.replicas of one topic; 0: as usual
     pause_s: tuple[float, float] = (0.1, 1.0)  # between faults
 
@@ -126,22 +131,39 @@ UNEVEN: dict[str, ClusterProfile] = {
         lose=6, topple=6, torn_write=2, late_queue=4, power_cut=16, flushes_each=True, pause_s=(0.2, 1.2)
     ),
 }
-# not chosen by the number of a seed: somebody asks for them
-BY_NAME: dict[str, ClusterProfile] = {
+# what is stored goes wrong: files are lost, large batches are written in part, replicas move
+STORED: dict[str, ClusterProfile] = {
     # files are lost, of the active controller's broker too, and records are deleted
     "files": ClusterProfile(
         kill=3, lost_file=20, topple=4, has_deletions=True, min_in_sync=2, pause_s=(0.2, 1.0)
     ),
+    # leaders die while they write a large batch
+    "pieces": ClusterProfile(
+        kill=4,
+        pause=2,
+        torn_write=6,
+        topple=4,
+        isolate=2,
+        divide=1,
+        kill_writer=20,
+        has_large=True,
+        pause_s=(0.2, 1.0),
+    ),
+    # processes die, and disks are full, while replicas move between log directories
+    "moves": ClusterProfile(
+        kill=10, torn_write=10, disk_full=4, topple=6, late_queue=6, has_moves=True, pause_s=(0.1, 0.8)
+    ),
 }
-HARDER_EVERY = (
-    4  # of so many seeds in a row one has a harder profile, one the late one, and one an uneven one
-)
-FORKS_REST = 1
-FORKS_EVERY = 3  # of so many seeds with that rest one has forks, the others the usual profile
-FORKS_TURN = 2
+# of so many seeds in a row one has a harder profile, one the late one, one an uneven one; the rest see below
+HARDER_EVERY = 4
+REST = 1
 LATE_REST = 2
 UNEVEN_REST = 3
 UNEVEN_TURNS = ("backlog", "power", "admin", "deletions", "descriptors")
+# of so many of the latter one has the usual profile, one something stored that goes wrong, and one forks
+REST_EVERY = 3
+STORED_TURN = 1
+FORKS_TURN = 2
 
 PROFILES: dict[str, ClusterProfile] = {
     "usual": USUAL,
@@ -149,7 +171,7 @@ PROFILES: dict[str, ClusterProfile] = {
     "forks": FORKS,
     **HARDER,
     **UNEVEN,
-    **BY_NAME,
+    **STORED,
 }
 
 
@@ -158,11 +180,15 @@ def cluster_profile_of(seed: int) -> tuple[str, ClusterProfile]:
     number, rest = divmod(seed, HARDER_EVERY)
     if rest == LATE_REST:
         return "late", LATE
-    if rest == FORKS_REST and number % FORKS_EVERY == FORKS_TURN:
-        return "forks", FORKS
-    if rest not in (0, UNEVEN_REST):
-        return "usual", USUAL
-    names = UNEVEN_TURNS if rest else sorted(HARDER)
+    if rest == REST:
+        turns, turn = divmod(number, REST_EVERY)
+        if turn == FORKS_TURN:
+            return "forks", FORKS
+        if turn != STORED_TURN:
+            return "usual", USUAL
+        names, number = sorted(STORED), turns
+    else:
+        names = list(UNEVEN_TURNS) if rest == UNEVEN_REST else sorted(HARDER)
     name = names[number % len(names)]
     return name, PROFILES[name]
 
@@ -178,4 +204,6 @@ def settings_of(seed: int, profile: ClusterProfile) -> dict[str, str]:
         settings["replica.fetch.response.max.bytes"] = rng.choice(("0", "1", "300", "3000"))
     if profile.flushes_each:
         settings["log.flush.interval.messages"] = "1"
+    if profile.has_moves:
+        settings["log.dirs"] = "a,b"
     return settings

@@ -56,7 +56,7 @@ class ClusterFaults:
         self._may_lose = may_lose
         self._is_over = False
         self.count = 0
-        disks = ClusterDiskFaults(cluster, may_lose)
+        disks = ClusterDiskFaults(cluster, may_lose, self._later)
         self._late = late = ClusterLateFaults(cluster, may_lose, self._later)
         self._kinds: list[tuple[Callable[[], str], int]] = [
             (self._kill, profile.kill),
@@ -92,6 +92,7 @@ class ClusterFaults:
             (self._exhaust, profile.exhaust),
             (disks.lose_file, profile.lost_file),
             (self._power_cut, profile.power_cut),
+            (disks.kill_writer, profile.kill_writer),
             *zip(
                 late.scripts,
                 (profile.depose, profile.overwrite, profile.outlive, profile.fork),

@@ -15,7 +15,22 @@ from typing import Any, Protocol, assert_never
 from headrace.base.randomness import Randomness
 from headrace.base.time import Now
 from headrace.node.connection import Connection
-from headrace.node.effects import Answer, Close, Effect, Halt, Hangup, Mute, Parts, Proceed, Report, Run, Send
+from headrace.node.effects import (
+    Answer,
+    Close,
+    Effect,
+    Fetch,
+    Halt,
+    Hangup,
+    LoseAudit,
+    Mute,
+    Parts,
+    Proceed,
+    Report,
+    Run,
+    Send,
+    WriteAudit,
+)
 from headrace.node.node import Node
 from headrace.node.peers import Unanswered
 from headrace.simulator.frames import joined
@@ -101,6 +116,8 @@ class Host:
         self.delays = JobDelays(world)  # of jobs
         self.is_exhausted = False  # its process has no file descriptor left
         self.restarts = True  # somebody starts it again when it is down
+        self.reboots = False  # after its next clean stop: what was not fsynced is gone, and the boot id new
+        self.ended: Callable[[Host], None] | None = None  # called once, when its process has stopped cleanly
         self.dies_by: CrashKind = "killed"  # what a scripted crash of a disk means
         self.has_broken_disk = False  # a disk was told to fail for another reason than want of space
         self.is_alone = True  # its node is the only one, and everything in its logs is its own
@@ -187,6 +204,7 @@ class Host:
         """The process is gone between two instructions; and with "lost", the host's memory too."""
         self._note_flushed()
         self._end(how)
+        self.reboots, self.ended = False, None  # it did not come to its clean stop
         if how == "lost":
             self._boot += 1
         self._disks = {name: disk.crash(how, self.world.rng) for name, disk in self._disks.items()}
@@ -254,6 +272,7 @@ class Host:
             self._paused_until = self.world.mono
             self.world.after(0.0, self._go_on)
         self.delays.heal()
+        self.reboots, self.ended = False, None
         self.reads_late = False
         self.release_answers()
         self.rotten_reads = 0.0
@@ -306,6 +325,7 @@ class Host:
             return None
         self._connections += 1
         connection = Connection(self._connections, listener=listener, address=address)
+        connection.frames_stay = True  # each has memory of its own
         self._wires[connection.id] = wire
         self._call(lambda node, now: node.connected(now, connection))
         return connection
@@ -428,6 +448,13 @@ class Host:
         if self.node is node:
             self._note_flushed()
             self._end("cleanly")
+            if self.reboots:
+                self.reboots = False
+                self._boot += 1
+                self._disks = {name: disk.crash("lost", self.world.rng) for name, disk in self._disks.items()}
+            if self.ended is not None:
+                ended, self.ended = self.ended, None
+                ended(self)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
@@ -440,6 +467,8 @@ class Host:
                 if wire is not None:
                     wire.broke()
                     self.hung_up(connection)
+            case WriteAudit() | LoseAudit():
+                pass
             case Proceed():
                 pass  # wires never stop reading from their clients
             case Run():
@@ -459,6 +488,8 @@ class Host:
             case Halt(reason):
                 self.history.add(FaultStruck(f"the node halts: {reason}"))
                 self.crash("killed")
+            case Fetch():
+                raise AssertionError("the simulator has no identity provider")
             case Send():
                 assert self.network is not None, "a single node has no peers"
                 self.network.send(self, effect)

@@ -12,7 +12,21 @@ from typing import Any
 
 from headrace.base.time import ManualClock
 from headrace.node.connection import Connection
-from headrace.node.effects import Answer, Close, Effect, Halt, Hangup, Mute, Proceed, Report, Run, Send
+from headrace.node.effects import (
+    Answer,
+    Close,
+    Effect,
+    Fetch,
+    Halt,
+    Hangup,
+    LoseAudit,
+    Mute,
+    Proceed,
+    Report,
+    Run,
+    Send,
+    WriteAudit,
+)
 from headrace.node.node import Node
 from headrace.node.partition import Partition
 from headrace.node.settings import Settings
@@ -69,11 +83,13 @@ class ManualHost:
         self.jobs: deque[Run] = deque()
         self.effects: list[Effect] = []
         self.sent: deque[Send] = deque()  # to other nodes
+        self.fetches: deque[Fetch] = deque()  # documents that the caller hands in
         self.answers: dict[int, deque[bytes]] = {}  # by connection id
         self.asked: dict[int, deque[tuple[int, int]]] = {}  # API and version of what waits for its answer
         self.closed: dict[int, str] = {}
         self.halted: str | None = None
         self._connections = 0
+        self._kept: list[tuple[Connection, bytearray]] = []  # frames that the node still uses
         self._correlation = 0
         self.restarts = 0
         self._seed = seed
@@ -118,8 +134,16 @@ class ManualHost:
         parts = self.node.handle(self.clock.now(), connection, memoryview(buffer))
         if parts is not None:
             self.answers[connection.id].append(joined(parts))
-        buffer[:] = b"\xff" * len(buffer)  # no view of a connection's buffer outlives `handle`
+        self._kept.append((connection, buffer))
+        self._reuse_buffers()
         self.settle()
+
+    def _reuse_buffers(self) -> None:
+        """No view of a connection's buffer outlives `handle`, except while the node keeps the frame."""
+        for connection, buffer in self._kept:
+            if not connection.kept_frames:
+                buffer[:] = b"\xff" * len(buffer)
+        self._kept = [one for one in self._kept if one[0].kept_frames]
 
     def receive(self, connection: Connection) -> Any:
         """The next answer, decoded as the answer to the oldest unanswered request; None: not yet."""
@@ -162,7 +186,9 @@ class ManualHost:
                         self.halted = effect.reason
                     case Send():
                         self.sent.append(effect)
-                    case Mute() | Proceed() | Report() | Hangup():
+                    case Fetch():
+                        self.fetches.append(effect)
+                    case Mute() | Proceed() | Report() | Hangup() | WriteAudit() | LoseAudit():
                         self.effects.append(effect)
                     case _:
                         raise AssertionError(f"nobody expected {effect}")
@@ -170,6 +196,7 @@ class ManualHost:
                 self.run_job()
             elif not effects:
                 break
+        self._reuse_buffers()
         if "broker" in self._settings.process_roles:
             for coordinator in self.node.broker.coordinators:
                 for shard in coordinator.loaded_shards():
@@ -188,6 +215,11 @@ class ManualHost:
         while self.jobs:
             self.run_job()
             self.settle()
+
+    def hand_in(self, document: bytes | Exception) -> None:
+        """What is at the URL that the node has asked for first."""
+        self.node.completed(self.clock.now(), self.fetches.popleft().ticket, document)
+        self.settle()
 
     def advance(self, seconds: float) -> None:
         """Let time pass, stopping at every deadline on the way."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.secret import Secret
+from headrace.client.errors import ClientError
 from headrace.client.settings.keys import producer_keys
 from headrace.client.threads.producer import Producer
 from headrace.schemas import Decoder
 from headrace.schemas.dead_letters import dead_letter
-from headrace.spark.errors import InvalidOption, Undecodable
+from headrace.spark.errors import DEAD_LETTERS, InvalidOption, Undecodable, without_frames
 from headrace.spark.formats import HEADERS, Format, Formats
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 class RowDecoder:
     """Runs in a task: turns a table of Kafka's columns into one of the query's columns."""
 
-    def __init__(self, formats: Formats, schema: pa.Schema, settings: Mapping[str, str]) -> None:
+    def __init__(self, formats: Formats, schema: pa.Schema, settings: Mapping[str, str | Secret]) -> None:
         self._formats = formats
         self._required = required_fields(schema)
         self._decoders: dict[str, tuple[Decoder, bool]] = {}  # with: headers may hold schema ids
@@ -199,7 +201,7 @@ def _check_nullable(wanted: pa.StructType) -> None:
 class DeadLetters:
     """Written at least once: a retried task writes them again. Their headers name the origin."""
 
-    def __init__(self, topic: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, topic: str, settings: Mapping[str, str | Secret]) -> None:
         self._topic = topic
         known = producer_keys()
         self._settings: dict[str, object] = {name: text for name, text in settings.items() if name in known}
@@ -207,6 +209,12 @@ class DeadLetters:
 
     def send(self, table: pa.Table, reasons: Mapping[int, str]) -> None:
         """Write these rows with their reasons; return when the broker has acknowledged them."""
+        try:
+            self._send(table, reasons)
+        except ClientError as error:
+            raise without_frames(error, DEAD_LETTERS) from None
+
+    def _send(self, table: pa.Table, reasons: Mapping[int, str]) -> None:
         if self._producer is None:
             self._producer = Producer(self._settings)
         rows = sorted(reasons)

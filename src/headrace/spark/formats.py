@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.base.secret import Secret
 from headrace.schemas import Decoder, Encoder, Registry, Schema, decoder_for, encoder_for
+from headrace.schemas.registry import LATEST_TTL_S
 from headrace.spark.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class Format(NamedTuple):
     schema: str | Schema | None  # text, or a schema from the registry
     subject: str | None
     message: str | None
-    registry: tuple[str, str | None, str | None] | None  # url, user, password
+    # url (it may have a password), user, password, authorities to trust
+    registry: tuple[Secret, str | None, Secret | None, str | None] | None
     auto_register: bool = True  # for writing
 
     def decoder(self, *, wanted: pa.StructType | None = None, sample: pa.Array | None = None) -> Decoder:
@@ -70,8 +73,7 @@ class Format(NamedTuple):
         if self.registry is None or self.schema is not None or self.format == "json":
             return self
         assert self.subject is not None
-        url, user, password = self.registry
-        newest = Registry(url, user=user, password=password).latest(self.subject)
+        newest = _registry(*self.registry).latest(self.subject)
         return self._replace(schema=newest.schema)
 
     def encoder(self, kind: pa.DataType, topic: str) -> Encoder:
@@ -176,12 +178,29 @@ def _format(name: str, format: str, given: Mapping[str, str], subject: str | Non
     if format not in FORMATS:
         raise InvalidOption(f"{name}Format={format}: must be binary, {', '.join(FORMATS)}")
     url = given.get("schema.registry.url")
-    login = given.get("schema.registry.user"), given.get("schema.registry.password")
+    user, password = given.get("schema.registry.user"), given.get("schema.registry.password")
+    registry = None
+    if url is not None:
+        authorities = given.get("schema.registry.ssl.ca.location")
+        registry = Secret(url), user, None if password is None else Secret(password), authorities
     schema, message = given.get(f"{name}schema"), given.get(f"{name}message")
-    return Format(name, format, schema, subject, message, None if url is None else (url, *login))
+    return Format(name, format, schema, subject, message, registry)
 
 
 @cache
-def _registry_at(url: str, user: str | None, password: str | None) -> Registry:
+def _registry_at(url: Secret, user: str | None, password: Secret | None, authorities: str | None) -> Registry:
     """One client for all tasks of a worker, so that each schema is fetched once."""
-    return Registry(url, user=user, password=password, latest_ttl_s=0.0)
+    return _registry(url, user, password, authorities, latest_ttl_s=0.0)
+
+
+def _registry(
+    url: Secret,
+    user: str | None,
+    password: Secret | None,
+    authorities: str | None,
+    latest_ttl_s: float = LATEST_TTL_S,
+) -> Registry:
+    shown = None if password is None else password.reveal()
+    return Registry(
+        url.reveal(), user=user, password=shown, ssl_ca_location=authorities, latest_ttl_s=latest_ttl_s
+    )

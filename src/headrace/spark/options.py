@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
+from headrace.base.secret import Secret, revealed
 from headrace.client.cluster import TopicPartition
-from headrace.client.settings.configuration import Configuration, InvalidSetting
+from headrace.client.settings.configuration import Configuration, InvalidSetting, canonical_name
 from headrace.client.settings.keys import admin_keys, consumer_keys
+from headrace.machines.configs.definition import ConfigKey
 from headrace.spark.errors import InvalidOption
 
 KAFKA = "kafka."
@@ -41,8 +43,8 @@ _NAMES = """
 """
 # See headrace.spark.formats.
 _FORMAT_NAMES = """
-    schema.registry.url schema.registry.user schema.registry.password keySchema valueSchema keySubject
-    valueSubject keyMessage valueMessage mode deadLetterTopic
+    schema.registry.url schema.registry.user schema.registry.password schema.registry.ssl.ca.location
+    keySchema valueSchema keySubject valueSubject keyMessage valueMessage mode deadLetterTopic
 """
 NAMES = tuple((_NAMES + _FORMAT_NAMES).split())
 _KNOWN = {name.lower(): name for name in NAMES}
@@ -146,7 +148,7 @@ class OffsetSpec:
 
 @dataclass(slots=True, frozen=True)
 class SourceOptions:
-    settings: dict[str, str]  # client settings, by Kafka's names
+    settings: dict[str, str | Secret]  # client settings, by Kafka's names
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
@@ -166,11 +168,12 @@ class SourceOptions:
     group_id_prefix: str = GROUP_ID_PREFIX
     key_format: str | None = None
     value_format: str | None = None
-    format_options: dict[str, str] = field(default_factory=dict)  # see headrace.spark.formats
+    # see headrace.spark.formats; it has the registry's password
+    format_options: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def isolation_level(self) -> str:
-        return self.settings.get("isolation.level", "read_committed").lower()
+        return revealed(self.settings.get("isolation.level", "read_committed")).lower()
 
     @property
     def admin_settings(self) -> dict[str, object]:
@@ -185,6 +188,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | No
     if servers:
         options.setdefault(f"{KAFKA}bootstrap.servers", servers)
     settings = _settings(options)
+    group_id = None if "group.id" not in settings else revealed(settings.pop("group.id"))
     _check_names(given)
     topics, pattern, assigned = _topics(options)
     if is_stream:
@@ -217,7 +221,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | No
         records_per_partition_max=whole_number(options, "maxRecordsPerPartition"),
         bytes_per_partition_max=_size(options, "maxBytesPerPartition"),
         includes_headers=_flag(options, "includeHeaders", False),
-        group_id=settings.pop("group.id", None),
+        group_id=group_id,
         group_id_prefix=options.get("groupidprefix", GROUP_ID_PREFIX),
         key_format=_format(options, "keyFormat"),
         value_format=_format(options, "valueFormat"),
@@ -228,8 +232,26 @@ def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | No
 # --- client settings -------------------------------------------------------------------------------------
 
 
-def _settings(options: Mapping[str, str]) -> dict[str, str]:
-    settings = {name[len(KAFKA) :]: value for name, value in options.items() if name.startswith(KAFKA)}
+def client_settings(options: Mapping[str, str], known: dict[str, ConfigKey]) -> dict[str, str | Secret]:
+    """Return the settings in the options `kafka.*` by Kafka's names, which other clients' names stand for.
+
+    Passwords and keys do not show themselves in plans, traces and logs.
+    """
+    settings: dict[str, str | Secret] = {}
+    for option, value in options.items():
+        if option.startswith(KAFKA):
+            try:
+                name = canonical_name(known, option[len(KAFKA) :])
+            except InvalidSetting as error:
+                raise InvalidOption(f"kafka.*: {error}") from None
+            if name in settings:
+                raise InvalidOption(f"kafka.{name} is set twice, once as {option}")
+            settings[name] = Secret(value) if known[name].is_sensitive else value
+    return settings
+
+
+def _settings(options: Mapping[str, str]) -> dict[str, str | Secret]:
+    settings = client_settings(options, consumer_keys())
     if "bootstrap.servers" not in settings:
         raise InvalidOption(NO_SERVERS)
     for name, instead in _RESERVED.items():

@@ -22,7 +22,7 @@ from typing import Any
 from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError
-from headrace.spark.errors import DataLost
+from headrace.client.threads.range_reader import DataLost, ReadTask, task_settings
 from headrace.spark.filters import Bounds
 from headrace.spark.loss import TOPIC_DELETED, TRUNCATED, Loss, find_losses, without_losses
 from headrace.spark.options import Offsets, SourceOptions, offsets_from_json
@@ -36,7 +36,7 @@ from headrace.spark.ranges import (
     split_by_records,
     split_to_count,
 )
-from headrace.spark.reading import ReadTask, task_settings
+from headrace.spark.reading import ADVICE
 
 # A task reads this in about a second: short enough to keep all cores busy to the end, long enough that
 # starting it costs little.
@@ -96,7 +96,7 @@ def drop_lost(
 def report_losses(query: QueryTopics, losses: list[Loss], options: SourceOptions) -> None:
     text = query.describe(losses)
     if options.fails_on_data_loss:
-        raise DataLost(f"{text} Set failOnDataLoss to false to continue without them.")
+        raise DataLost(f"{text} {ADVICE.lost}")
     log.warning("%s", text)
 
 
@@ -119,6 +119,7 @@ def tasks_for(
             settings,
             options.poll_timeout_s,
             options.fails_on_data_loss,
+            ADVICE,
         )
         for each in ranges
     ]
@@ -154,6 +155,7 @@ class StreamPlanner:
         self._target: dict[TopicPartition, int] | None = None
         self._triggered_at: float | None = None  # None: no micro-batch yet, so the first one need not wait
         self._committed: dict[TopicPartition, int] = {}
+        self._commit_failure = ""  # the last one that was logged
 
     def close(self) -> None:
         self._query.close()
@@ -290,7 +292,11 @@ class StreamPlanner:
         try:
             self._query.commit(self._group, done)
             self._committed = done
+            self._commit_failure = ""
         except ClientError as error:
+            if str(error) == self._commit_failure:
+                return  # said once, not with each micro-batch
+            self._commit_failure = str(error)
             log.warning(
                 "the progress of the stream was not committed to group %r (its lag is not shown; the stream "
                 "itself continues): %s",

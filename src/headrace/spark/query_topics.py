@@ -15,11 +15,12 @@ from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, KafkaError, PartlyFailed, UnsupportedByBroker
 from headrace.client.threads.admin import Admin
-from headrace.spark.errors import InvalidOption, TopicRecreated
+from headrace.client.threads.range_reader import TopicRecreated, recreated_text
+from headrace.spark.errors import InvalidOption
 from headrace.spark.loss import Loss, describe_losses
 from headrace.spark.options import EARLIEST, LATEST, Offsets, OffsetSpec, SourceOptions
 from headrace.spark.ranges import Range, limit_ends, ranges_between, split_at, split_evenly
-from headrace.spark.reading import recreated_text
+from headrace.spark.reading import ADVICE
 
 
 class QueryTopics:
@@ -249,7 +250,7 @@ def check_topic_ids(before: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Raise TopicRecreated for a topic whose id has changed."""
     for topic, topic_id in before.items():
         if topic in now and now[topic] != topic_id:
-            raise TopicRecreated(recreated_text(topic, topic_id, now[topic]))
+            raise TopicRecreated(recreated_text(topic, topic_id, now[topic], ADVICE))
 
 
 def _check_same(given: Mapping[TopicPartition, int], partitions: list[TopicPartition]) -> None:

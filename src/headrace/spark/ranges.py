@@ -7,21 +7,10 @@ does, so that every partition with a backlog advances. This module has no IO: nu
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil, floor
-from typing import NamedTuple
 
-from headrace.client.cluster import TopicPartition
+from headrace.client.cluster import OffsetRange, TopicPartition
 
-
-class Range(NamedTuple):
-    """The offsets [start, end) of a partition, which one task reads."""
-
-    partition: TopicPartition
-    start: int
-    end: int
-
-    @property
-    def size(self) -> int:
-        return self.end - self.start
+Range = OffsetRange  # which one task reads
 
 
 def ranges_between(starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> list[Range]:

@@ -28,10 +28,11 @@ from headrace.client.errors import ClientError, UnsupportedByBroker
 from headrace.client.producer.sink_attempt import AttemptId, State
 from headrace.client.threads.admin import Admin
 from headrace.client.threads.producer import Producer, SinkAttempt
-from headrace.spark.errors import SinkUnusable
+from headrace.spark.errors import WRITING, SinkUnusable, without_frames
 from headrace.spark.options import SERVERS
 from headrace.spark.rows import RecordTables, RowLayout, row_layout
 from headrace.spark.sink_options import Guarantee, SinkOptions, sink_options
+from headrace.spark.worker_memory import spare_collector
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,6 +63,7 @@ class TaskResult(WriterCommitMessage):
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+    spare_collector()
     return BatchWriter(
         sink_options(options, is_stream=False, overwrite=overwrite, servers=os.environ.get(SERVERS)), schema
     )
@@ -70,6 +72,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool
 ) -> DataSourceStreamArrowWriter:
+    spare_collector()
     # complete mode sets `overwrite`: a topic then gets every result again, as with Spark's Kafka sink
     return StreamWriter(
         sink_options(options, is_stream=True, overwrite=False, servers=os.environ.get(SERVERS)), schema
@@ -172,10 +175,13 @@ def _commit(options: SinkOptions, attempt_id: AttemptId, results: list[TaskResul
     producers = [each.producer for each in results if each.producer is not None]
     is_exactly_once = all(each.is_exactly_once for each in results)
     if is_exactly_once or producers:  # while brokers are upgraded, some tasks meet one that has no sinks yet
-        with Admin(options.admin_settings) as admin:
-            admin.commit_sink(
-                attempt_id.app_id, attempt_id.query_id, attempt_id.run_id, attempt_id.batch_id, producers
-            )
+        try:
+            with Admin(options.admin_settings) as admin:
+                admin.commit_sink(
+                    attempt_id.app_id, attempt_id.query_id, attempt_id.run_id, attempt_id.batch_id, producers
+                )
+        except ClientError as error:
+            raise without_frames(error, WRITING) from None
     if is_exactly_once:
         was_before = any(each.was_committed for each in results)
         log.info("%s %s, exactly once", what, "was committed earlier" if was_before else "is committed")
@@ -223,8 +229,18 @@ def _query_id(checkpoint: str | None) -> str | None:
 def _write_rows(
     options: SinkOptions, layout: RowLayout, attempt_id: AttemptId, batches: Iterator[pa.RecordBatch]
 ) -> TaskResult:
-    if options.guarantee is Guarantee.AT_LEAST_ONCE:
-        return _write_at_least_once(options, layout, attempt_id, batches)
+    spare_collector()
+    try:
+        if options.guarantee is Guarantee.AT_LEAST_ONCE:
+            return _write_at_least_once(options, layout, attempt_id, batches)
+        return _write_attempt(options, layout, attempt_id, batches)
+    except ClientError as error:
+        raise without_frames(error, WRITING) from None
+
+
+def _write_attempt(
+    options: SinkOptions, layout: RowLayout, attempt_id: AttemptId, batches: Iterator[pa.RecordBatch]
+) -> TaskResult:
     with SinkAttempt(dict(options.settings), attempt_id) as attempt:
         state = attempt.join()
         if state is State.UNSUPPORTED and options.guarantee is Guarantee.EXACTLY_ONCE:

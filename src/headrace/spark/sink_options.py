@@ -7,17 +7,18 @@ from difflib import get_close_matches
 from enum import Enum
 from typing import NamedTuple
 
-from headrace.client.settings.keys import admin_keys
+from headrace.base.secret import Secret
+from headrace.client.settings.keys import admin_keys, producer_keys
 from headrace.spark.errors import InvalidOption
 from headrace.spark.formats import Format, sink_formats
-from headrace.spark.options import KAFKA, NO_SERVERS, whole_number
+from headrace.spark.options import KAFKA, NO_SERVERS, client_settings, whole_number
 
 NAMES = ("topic", "path", "txnAppId", "txnVersion", "deliveryGuarantee", "includeHeaders")
 # See headrace.spark.formats.
 FORMAT_NAMES = (
     *("keyFormat", "valueFormat", "keySchema", "valueSchema", "keySubject", "valueSubject"),
     *("keyMessage", "valueMessage", "schema.registry.url", "schema.registry.user"),
-    *("schema.registry.password", "schema.registry.auto.register"),
+    *("schema.registry.password", "schema.registry.ssl.ca.location", "schema.registry.auto.register"),
 )
 # Spark's own options, which it passes on.
 SPARK_NAMES = ("checkpointLocation", "queryName", "outputMode")
@@ -43,7 +44,7 @@ class Guarantee(Enum):
 
 
 class SinkOptions(NamedTuple):
-    settings: dict[str, str]  # producer settings, by Kafka's names
+    settings: dict[str, str | Secret]  # producer settings, by Kafka's names
     topic: str | None = None  # of all rows; None: the column topic
     app_id: str | None = None
     version: int | None = None  # of a batch write
@@ -70,7 +71,7 @@ def sink_options(
             hint = f"; did you mean {_KNOWN[likely[0]]}?" if likely else ""
             raise InvalidOption(f"unknown option {name} for writing{hint}")
     options = {name.lower(): value for name, value in given.items()}
-    settings = {name[len(KAFKA) :]: value for name, value in options.items() if name.startswith(KAFKA)}
+    settings = client_settings(options, producer_keys())
     if servers:
         settings.setdefault("bootstrap.servers", servers)
     if "bootstrap.servers" not in settings:

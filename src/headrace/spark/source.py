@@ -6,8 +6,9 @@ Spark pickles readers and sends them to the workers, so they hold only options u
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -22,15 +23,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headrace.client.errors import ClientError
+from headrace.client.threads.range_reader import ReadTask, read_range
 from headrace.spark.decoding import RowDecoder
-from headrace.spark.errors import InvalidOption
+from headrace.spark.errors import READING, InvalidOption, without_frames
 from headrace.spark.filters import Bounds
 from headrace.spark.formats import HEADERS, KAFKA_COLUMNS, Format, Formats, read_formats
 from headrace.spark.options import SERVERS, SourceOptions, read_options
 from headrace.spark.planning import Limit, StreamPlanner, plan_batch, tasks_for
 from headrace.spark.query_topics import QueryTopics
 from headrace.spark.ranges import ranges_between
-from headrace.spark.reading import ReadTask, fit_to_schema, kafka_table, read_range
+from headrace.spark.reading import fit_to_schema, kafka_table
+from headrace.spark.worker_memory import spare_collector
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, Filter
@@ -50,11 +54,29 @@ _KAFKA_TYPES = {
 }
 
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def with_short_errors(work: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """For what asks brokers or a registry."""
+
+    @wraps(work)
+    def call(*args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        try:
+            return work(*args, **named)
+        except ClientError as error:
+            raise without_frames(error, READING) from None
+
+    return call
+
+
 class HeadraceSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "headrace"
 
+    @with_short_errors
     def schema(self) -> StructType | str:
         given = {name.lower() for name in self.options}
         if given.isdisjoint(("keyformat", "valueformat")):
@@ -66,9 +88,12 @@ class HeadraceSource(DataSource):
     def _read_options(self, *, is_stream: bool) -> SourceOptions:
         return read_options(self.options, is_stream=is_stream, servers=os.environ.get(SERVERS))
 
+    @with_short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
+        spare_collector()
         return HeadraceReader(self._read_options(is_stream=False), schema)
 
+    @with_short_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return HeadraceStreamReader(self._read_options(is_stream=True), schema)
 
@@ -95,19 +120,23 @@ def read_task(
 
     For an empty micro-batch Spark passes a partition without a value.
     """
+    spare_collector()
     task = partition.value
     if task is None:
         return
-    if formats is None:
-        for columns in read_range(task):
-            yield from fit_to_schema(kafka_table(columns, task.range.end), schema)
-        return
-    decoder = RowDecoder(formats, schema, task.settings)
     try:
-        for columns in read_range(task):
-            yield from fit_to_schema(decoder.decode(kafka_table(columns, task.range.end)), schema)
-    finally:
-        decoder.close()
+        if formats is None:
+            for columns in read_range(task):
+                yield from fit_to_schema(kafka_table(columns, task.range.end), schema)
+            return
+        decoder = RowDecoder(formats, schema, task.settings)
+        try:
+            for columns in read_range(task):
+                yield from fit_to_schema(decoder.decode(kafka_table(columns, task.range.end)), schema)
+        finally:
+            decoder.close()
+    except ClientError as error:
+        raise without_frames(error, READING) from None
 
 
 class HeadraceReader(DataSourceReader):
@@ -119,6 +148,7 @@ class HeadraceReader(DataSourceReader):
         self._bounds = Bounds(prefix=formats.prefix)
         self.pushFilters = _PushFilters(self._bounds)
 
+    @with_short_errors
     def partitions(self) -> list[InputPartition]:
         return [TaskPartition(task) for task in plan_batch(self._options, self._bounds)]
 
@@ -159,6 +189,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._made = StreamPlanner(self._options, QueryTopics(self._options))
         return self._made
 
+    @with_short_errors
     def initialOffset(self) -> dict[str, Any]:
         return self._planner.initial_offsets()
 
@@ -172,6 +203,7 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMinRows(options.offsets_per_trigger_min)
         return ReadAllAvailable()
 
+    @with_short_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         return self._planner.next_end(start, self._limit(limit))
 
@@ -186,12 +218,15 @@ class HeadraceStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             size = limit.max_bytes
         return Limit(rows=rows, bytes=size)
 
+    @with_short_errors
     def reportLatestOffset(self) -> dict[str, Any]:
         return self._planner.latest_offsets()
 
+    @with_short_errors
     def prepareForTriggerAvailableNow(self) -> None:
         self._planner.stop_at_current_ends()
 
+    @with_short_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         return [TaskPartition(task) for task in self._planner.tasks(start, end)]
 

@@ -23,8 +23,13 @@ LOOPBACK = "127.0.0.1"
 
 log = logging.getLogger("headrace.spark")
 
+# Options whose values Spark shows nowhere: those of its own default, and what else hides a password or a key
+# (`kafka.sasl.jaas.config`, `kafka.ssl.keystore.key`, `kafka.ssl.key.pem`). Spark matches names and values.
+SECRET_OPTIONS = r"(?i)secret|password|token|access[.]?key|jaas|key[.]pem|keystore|private key"  # nosec B105
+
 # The user's own settings take precedence.
 DEFAULTS = {
+    "spark.redaction.regex": SECRET_OPTIONS,
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",

@@ -21,6 +21,7 @@ from headrace.records.batch import (
 from headrace.records.errors import InvalidBatch
 from headrace.storage.batch_validation import check_timestamp_type, validate_inline
 from headrace.storage.errors import OffsetsNotRising, RecordListTooLarge, is_transient
+from headrace.storage.file_list import log_name, transaction_index_name
 from headrace.storage.flushing import flush_now
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.partition_producers import EndMarker, end_marker_of
@@ -194,6 +195,7 @@ def prepare_active(log: LogState) -> None:
     if active.is_new:
         log.is_renamed = True
         active.create()
+        log.file_list.add(log_name(active.base_offset))
     else:
         active.load()
         active.hold()
@@ -240,6 +242,8 @@ def write_marker(
         if aborted is not None:
             log.is_renamed |= not known  # the file appears with its first entry
             index.add(aborted)
+            if not known:
+                log.file_list.add(transaction_index_name(log.active.base_offset))
         _write(log, batch, header.size, offset, header.max_timestamp, wall_ms)
     except OSError as error:
         if aborted is not None and is_transient(error):

@@ -41,7 +41,6 @@ class DirectoryCheckpoints:
         "_cut_starts",
         "_disk",
         "_fresh",
-        "_has_old_sums",
         "_lowering",
         "_mentioned",
         "_ordered_starts",
@@ -49,6 +48,7 @@ class DirectoryCheckpoints:
         "damages",
         "has_jobs",
         "has_lost_starts",
+        "has_old_sums",
         "high_watermarks",
         "is_lowered",
         "log_starts",
@@ -63,7 +63,7 @@ class DirectoryCheckpoints:
         self.high_watermarks: dict[Partition, int] = {}
         self.cleaner_offsets: dict[Partition, int] = {}
         self.sums: Sums = {}  # of these files, as the last run left them
-        self._has_old_sums = False  # from before another program ran in the directory
+        self.has_old_sums = False  # from before another program ran in the directory
         # Log starts of deletions whose jobs have not ended. Every checkpoint has them, since it is written
         # after those jobs. `complete_log_starts` takes them out again.
         self._ordered_starts: list[tuple[CheckpointJob, dict[Partition, int]]] = []
@@ -88,7 +88,7 @@ class DirectoryCheckpoints:
     def read(self) -> None:
         contents = {name: data for name in _FILES if (data := self._read_if_there(name)) is not None}
         if are_replaced(self.sums, contents, self._read_if_there(CLEAN_MARKER)):
-            self._has_old_sums = True
+            self.has_old_sums = True
             self.sums = {}
         self.recovery_points = self._parse(checkpoints.RECOVERY_POINTS, contents)
         self.log_starts = self._parse(checkpoints.LOG_STARTS, contents)
@@ -134,11 +134,11 @@ class DirectoryCheckpoints:
 
     def remove_old_sums(self) -> None:
         """It may be tried again."""
-        if self._has_old_sums:
+        if self.has_old_sums:
             if self._disk.exists(SUMS):
                 self._disk.remove(SUMS)
             self._disk.sync_dir("")
-            self._has_old_sums = False
+            self.has_old_sums = False
 
     # --- single partitions ------------------------------------------------------------------------
 

@@ -53,7 +53,9 @@ class FlushJob(Value):
 
 
 def flush_due_at(log: LogState, now: Now) -> Instant | None:
-    """When flush.messages or flush.ms ask for a flush; None when they don't."""
+    """When flush.messages or flush.ms ask for a flush; None when they don't, or when the log is cut first."""
+    if log.cut_offset is not None:
+        return None
     return log.flush_policy.due_at(log.config, log.log_end_offset - log.flushed_offset, now)
 
 
@@ -89,7 +91,9 @@ def flush_job(log: LogState) -> FlushJob | None:
     if log.is_unlisted:  # first: where a record is durable, it is known whose it is
         files.insert(0, f"{log.directory}/{PARTITION_METADATA}")
         directories.append(log.directory.rpartition("/")[0])
-    log.is_dirty = log.is_renamed = log.is_unlisted = False
+    if log.file_list.is_unsynced:
+        files.append(log.file_list.path)
+    log.is_dirty = log.is_renamed = log.is_unlisted = log.file_list.is_unsynced = False
     return FlushJob(log.directory, log.generation, log.log_end_offset, files, directories, snapshots)
 
 
@@ -107,13 +111,19 @@ def flush_now(log: LogState) -> None:
 
 
 def complete_flush(log: LogState, result: Flushed) -> None:
-    """A flush came back. One that was ordered before a truncation says nothing about what came after."""
+    """A flush came back. One that was ordered before a truncation says nothing about what came after. While
+    a cut is announced, what it will cut off does not count: a checkpoint would promise it for what comes
+    there later.
+    """
     if result.generation != log.generation:
         return
     log.is_cut = False
     log.partition_producers.note_synced(result.snapshots)
-    if result.end_offset > log.flushed_offset:
-        log.flushed_offset = min(result.end_offset, log.log_end_offset)
+    end = min(result.end_offset, log.log_end_offset)
+    if log.cut_offset is not None:
+        end = min(end, log.cut_offset)
+    if end > log.flushed_offset:
+        log.flushed_offset = end
     if log.flushed_offset == log.log_end_offset:
         log.unflushed_bytes = 0
     log.flush_policy.reset()
@@ -121,7 +131,7 @@ def complete_flush(log: LogState, result: Flushed) -> None:
 
 def postpone_flush(log: LogState) -> None:
     """A flush could not begin, because no file descriptor was free: the next one covers all of it."""
-    log.is_dirty = log.is_renamed = log.is_unlisted = True
+    log.is_dirty = log.is_renamed = log.is_unlisted = log.file_list.is_unsynced = True
 
 
 def fail_flush(log: LogState, error: OSError) -> None:

@@ -11,6 +11,9 @@ from headrace.storage.disk import Disk
 class JobKind(Enum):
     IO = "io"  # spends its time in calls that release the interpreter: fsync, pread, unlink
     CPU = "cpu"  # pure Python or compression: runs in a child process
+    PATIENT = (
+        "patient"  # computes, with the interpreter released (a hash): in a thread that lets others go first
+    )
     PROMPT = "prompt"  # the same, but short, and a client waits: another child than that of the long ones
 
 

@@ -90,6 +90,8 @@ class PartitionLog(LogState):
     append = appending.append
     append_batches = appending.append_batches
     write_ahead = writing_ahead.write_ahead
+    write_ahead_as_follower = writing_ahead.write_ahead_as_follower
+    checked_ahead = writing_ahead.checked_ahead
     stop_writing_ahead = writing_ahead.stop_writing_ahead
     roll = rolling.roll
     roll_if_old = rolling.roll_if_old
@@ -103,6 +105,7 @@ class PartitionLog(LogState):
     check_batch_at = replicating.check_batch_at
     truncate_to = truncation.truncate_to
     promise_less = truncation.promise_less
+    keep_all = truncation.keep_all
     cut_to = truncation.cut_to
     start_over = truncation.start_over
 
@@ -130,6 +133,7 @@ class PartitionLog(LogState):
     checkpoint = flushing.checkpoint
 
     retire = retention.retire
+    prepare_log_start = retention.prepare_log_start
     advance_log_start = retention.advance_log_start
     finish_retiring = retention.finish_retiring
 

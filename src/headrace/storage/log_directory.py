@@ -9,6 +9,7 @@ replication-offset-checkpoint       per partition: the high watermark
 cleaner-offset-checkpoint           per compacted partition: where its dirty part begins
 .headrace_checkpoint_sums           checksums of the four above and of meta.properties: `checkpoint_sums`
 <topic>-<partition>/                a log, with partition.metadata
+  .headrace_files                   the files that the log must have: `file_list`
   .headrace_fresh.<topic id>        the checkpoints still describe an earlier topic of this name
 <topic>-<partition>.<id>-delete/    a log that waits for its removal
 <topic>-<partition>.<…>-stray/      a log that the metadata does not know: `strays`
@@ -30,8 +31,9 @@ from headrace.storage.directory_jobs import CheckpointJob, RemoveDirectoryJob
 from headrace.storage.disk import Disk
 from headrace.storage.disk_errors import DirectoryStatus, translates_errors
 from headrace.storage.errors import DamagedLog, DiskFull, InconsistentTopicId, is_transient
+from headrace.storage.file_list import FileList
 from headrace.storage.log import PartitionLog
-from headrace.storage.lost_beginning import LostBeginning, lost_beginning
+from headrace.storage.lost_segments import LostSegments, lost_segments
 from headrace.storage.moving import Arrival, arrive
 from headrace.storage.open_files import OpenFiles
 from headrace.storage.partition_directories import has_segments, list_partitions, unused_doomed_name
@@ -141,6 +143,9 @@ class LogDirectory:
         """It may be tried again."""
         if self._is_possessed:
             return
+        if self._checkpoints.has_old_sums:
+            for topic, partition in sorted(self._found):  # whoever ran here does not know them
+                FileList(self._disk, f"{topic}-{partition}").remove()
         self._checkpoints.remove_old_sums()
         if self._new_properties:
             data = checkpoints.render_properties(self._new_properties)
@@ -202,7 +207,7 @@ class LogDirectory:
     @property
     def is_recovered(self) -> bool:
         """Every log was looked at, and what this boot finds on the disk is trusted."""
-        return self._stop.is_boot_marked and self._status.error is None
+        return self._stop.is_boot_marked and not self._stop.is_doubted and self._status.error is None
 
     @translates_errors
     def names(self) -> list[str]:
@@ -261,27 +266,43 @@ class LogDirectory:
         except OSError:
             return False  # nobody can tell: whoever opens it meets the error
 
-    def lost_beginning(self, topic: str, partition: int) -> LostBeginning | None:
-        """What its log has lost in front, if that can be told before it is opened."""
+    @property
+    def believes_lists(self) -> bool:
+        """Whether the lists of files are right: another program that ran here did not know them."""
+        return not self._checkpoints.has_old_sums
+
+    @property
+    def are_lists_exact(self) -> bool:
+        """And name no file that was removed; a lost host may have kept an older list."""
+        return self._stop.trust != "lost" and self.believes_lists
+
+    def lost_segments(self, topic: str, partition: int) -> LostSegments | None:
+        """What its log has lost, if that can be told before it is opened."""
         known, directory = self._checkpoints, f"{topic}-{partition}"
-        # Kafka names only starts that lie inside a segment
-        if self._stop.trust == "lost" or not known.are_starts_checked:
+        if not self.believes_lists:
             return None
+        start = known.log_starts.get((topic, partition), 0)
+        # Kafka names only starts that lie inside a segment
+        is_start_known = known.are_starts_checked
         try:
-            if known.marks_in(directory):
-                return None
-            return lost_beginning(self._disk, directory, known.log_starts.get((topic, partition), 0))
+            if known.marks_in(directory):  # it is an earlier log's
+                start, is_start_known = 0, False
+            is_start_known = is_start_known and self._stop.trust != "lost"
+            return lost_segments(self._disk, directory, start, is_start_known=is_start_known)
         except OSError:
             return None  # whoever opens it meets the error
 
-    def doubt(self, topic: str, partition: int, begin: LostBeginning) -> None:
-        """An open log counts as damaged from its beginning on. Until it is cut there, checkpoints say that it
-        begins where it did: else the next start would find nothing wrong.
+    def doubt(self, topic: str, partition: int, lost: LostSegments) -> None:
+        """An open log counts as damaged from there on. If its beginning is lost, checkpoints say until it is
+        cut that it begins where it did: else the next start would find nothing wrong.
         """
         log = self._logs[topic, partition]
-        what = f"the segments before offset {begin.base_offset} are missing"
-        log.damages.append(Damage(log.directory, what, begin.log_start_offset))
-        self._checkpoints.promise_less((topic, partition), log.log_end_offset, begin.log_start_offset)
+        what = f"the segments from offset {lost.offset} on are missing"
+        if not lost.is_end:
+            what = f"the segments from offset {lost.offset} to {lost.next_offset - 1} are missing"
+        log.damages.append(Damage(log.directory, what, lost.offset))
+        if lost.offset < log.log_start_offset:
+            self._checkpoints.promise_less((topic, partition), log.log_end_offset, lost.offset)
 
     @property
     def has_lost_starts(self) -> bool:
@@ -388,23 +409,29 @@ class LogDirectory:
             known.high_watermarks.get(key, 0),
             is_cached_only=self._stop.is_distrusted,
             is_settled=self._stop.trust == "clean",
+            is_listed=self.believes_lists,
+            is_list_exact=self.are_lists_exact,
         )
 
     def _note_recovered(self, key: Partition) -> None:
-        """Once every log was looked at, a start on this boot can trust what it finds."""
         self._unopened.discard(key)
+        self.mark_recovered()
+
+    def mark_recovered(self) -> None:
+        """Once every log was looked at, a start on this boot can trust what it finds. It may be tried again:
+        until the directory is marked, a kill of the process counts as a power loss.
+        """
         if self._stop.is_boot_marked or self._unopened:
             return
         try:
             if self._checkpoints.is_lowered:
                 if self._checkpoints.has_jobs:
-                    return  # a start on this boot looks at everything once more
+                    return
                 self._checkpoints.write_lowered()
             self._stop.mark_boot()
         except OSError as error:
             if not is_transient(error):
                 raise self._status.met(error) from error
-            # else: the same
 
     @translates_errors
     def doom(self, topic: str, partition: int) -> RemoveDirectoryJob:
@@ -546,7 +573,10 @@ class LogDirectory:
         """The log will not be cut; whether that was to be. Its start counts again from the next checkpoint
         on.
         """
-        return self._checkpoints.end_cut((topic, partition))
+        key = (topic, partition)
+        if key in self._logs:
+            self._logs[key].keep_all()
+        return self._checkpoints.end_cut(key)
 
     def log_start_job(self, starts: Mapping[Partition, int]) -> CheckpointJob:
         """Make the log starts durable to which records are about to be deleted.

@@ -14,6 +14,7 @@ from headrace.storage.config import LogConfig
 from headrace.storage.damage import Damage
 from headrace.storage.disk import Disk, File
 from headrace.storage.disk_errors import DirectoryStatus
+from headrace.storage.file_list import FileList
 from headrace.storage.flush_policy import FlushPolicy
 from headrace.storage.log_epochs import LogEpochs
 from headrace.storage.open_files import OpenFiles
@@ -35,11 +36,13 @@ class LogState:
     __slots__ = (
         "active",
         "config",
+        "cut_offset",
         "damages",
         "directory",
         "disk",
         "doomed",
         "epochs",
+        "file_list",
         "files",
         "first_dirty_offset",
         "flush_policy",
@@ -114,10 +117,12 @@ class LogState:
         self.replaced: list[File] = []  # old logs of rewritten segments: nothing but these holds their blocks
         self.tail = Tail()
         self.epochs = LogEpochs(disk, directory, self.segments)
+        self.file_list = FileList(disk, directory)
         self.stamped_epoch: int | None = None  # the leader epoch of the last append; None: not known
         self.flush_policy = FlushPolicy()
         self.unflushed_bytes = 0  # appended since the last flush that was completed
         self.is_cut = False  # and the cut is not flushed: what was cut off may come back
+        self.cut_offset: int | None = None  # of a cut that is about to come: no flush counts from there on
         self.is_dirty = False  # files other than logs were written since the last flush job
         self.is_renamed = False  # names in the directory changed since the last flush job
         self.is_unlisted = False  # the directory itself is new since the last flush job
@@ -164,6 +169,9 @@ class LogState:
         """Remove files at once, from the last segment to the first: what a crash leaves is a log without a
         gap.
         """
+        if segments:
+            gone = {segment.base_offset for segment in segments}
+            self.file_list.drop(gone.__contains__)
         for segment in reversed(segments):
             segment.forget_files()
             RemoveJob(segment.paths()).run(self.disk)

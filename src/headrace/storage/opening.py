@@ -7,6 +7,7 @@ from headrace.storage.checkpoints import PARTITION_METADATA
 from headrace.storage.damage import Damage
 from headrace.storage.directory_repair import repair_directory
 from headrace.storage.disk import read_whole, write_atomically
+from headrace.storage.file_list import base_of
 from headrace.storage.flushing import checkpoint
 from headrace.storage.leader_epochs import FILE_NAME as EPOCHS_FILE
 from headrace.storage.leader_epochs import LeaderEpochs
@@ -22,6 +23,16 @@ COPIED_BYTES = 1024 * 1024
 
 @guarded
 def open_files(log: LogState, recovery: Recovery, wall_ms: int) -> None:
+    """Where other replicas have what is missing, the list of files goes on naming it until the log is cut:
+    this start may end before anybody knows of it. After a clean stop the list is right as it is.
+    """
+    if not _open_files(log, recovery, wall_ms):
+        believes = recovery.is_listed and recovery.has_copies
+        log.file_list.cover(believes=believes, is_durable=recovery.is_settled)
+
+
+def _open_files(log: LogState, recovery: Recovery, wall_ms: int) -> bool:
+    """Whether the log is as a clean stop left it."""
     found = repair_directory(log.disk, log.directory)
     # a process that was killed may not have come to its first flush
     log.is_unlisted = not found.bases or recovery.trust == "killed"
@@ -34,6 +45,8 @@ def open_files(log: LogState, recovery: Recovery, wall_ms: int) -> None:
         promised = recovery.recovery_point
         if recovery.trust == "killed":
             promised = max(promised, recovery.high_watermark)
+        if recovery.is_list_exact:
+            promised = max((promised, *map(base_of, log.file_list.read())))
         if promised > start:  # these offsets were given, and are not given to other records
             start = promised
             what = f"the segments before offset {start} are missing"
@@ -41,14 +54,15 @@ def open_files(log: LogState, recovery: Recovery, wall_ms: int) -> None:
         log.start_empty(max(start, 0), wall_ms)
         if recovery.has_copies and log.damages:
             log.lost_start = recovery.log_start_offset
-        return
+        return False
     # what lies wholly before the log start was deleted already, but the deletion did not last
     log.remove_segments(segments.items[: segments.number_of(start)])
     if _lacks_beginning(log, recovery, segments.items[0].base_offset):
         _begin_again(log, max(start, recovery.recovery_point), wall_ms)
-        return
+        return False
     is_clean = recovery.trust == "clean" and recovery.recovery_point >= found.bases[-1]
-    if is_clean and (recovery.is_checked or _ends_at(log, recovery.recovery_point)):
+    is_clean = is_clean and (recovery.is_checked or _ends_at(log, recovery.recovery_point))
+    if is_clean:
         log.log_end_offset = segments.active.limit_offset = recovery.recovery_point
     else:
         _recover(log, recovery, wall_ms)
@@ -58,6 +72,8 @@ def open_files(log: LogState, recovery: Recovery, wall_ms: int) -> None:
     if log.log_start_offset > log.log_end_offset:
         # records that were deleted on request were lost too: nothing is left that may be shown
         _begin_again(log, log.log_start_offset, wall_ms)
+        return False
+    return is_clean
 
 
 def _lacks_beginning(log: LogState, recovery: Recovery, base_offset: int) -> bool:
@@ -108,9 +124,9 @@ def _recover(log: LogState, recovery: Recovery, wall_ms: int) -> None:
         log.remove_segments(recovering.overlapped(items))
         items = log.segments.items
         if not has_gaps:
-            first, damages = recovering.contiguous_from(
-                items, recovery.recovery_point, is_settled=recovery.is_settled
-            )
+            # a segment that is listed and missing was lost: no removal is to be finished
+            is_settled = recovery.is_settled or (recovery.is_listed and _lacks_listed(log))
+            first, damages = recovering.contiguous_from(items, recovery.recovery_point, is_settled=is_settled)
             log.damages += damages
             log.remove_segments(items[:first])
         scanned = recovering.recover_lost(
@@ -131,6 +147,10 @@ def _recover(log: LogState, recovery: Recovery, wall_ms: int) -> None:
     log.epochs.note_recovered(scanned.end_offset, scanned.epochs)
     if recovery.trust != "killed":
         log.write_epochs()
+
+
+def _lacks_listed(log: LogState) -> bool:
+    return bool(log.file_list.read().difference(log.disk.list(log.directory)))
 
 
 def _write_again(log: LogState, offset: int) -> None:
@@ -172,9 +192,9 @@ def close(log: LogState, *, clean: bool) -> None:
 def _close_cleanly(log: LogState) -> None:
     drop_unfinished(log)
     finish_swaps(log, log.opened_ms)  # what was merged away is removed by the next start
-    if log.active.is_new:
-        return
-    if log.active.is_loaded:
-        log.active.hold()
-        log.active.seal()
-    checkpoint(log)
+    if not log.active.is_new:
+        if log.active.is_loaded:
+            log.active.hold()
+            log.active.seal()
+        checkpoint(log)
+    log.is_renamed |= log.file_list.is_unsynced

@@ -42,6 +42,8 @@ class Recovery(Value):
     is_cached_only: bool = False  # an fsync failed on this boot: unflushed bytes may be in memory only
     has_copies: bool = False  # other replicas have the same records
     is_settled: bool = False  # after a clean stop: no segment was about to be removed
+    is_listed: bool = False  # the list of its files is believed
+    is_list_exact: bool = False  # and names no file that was removed
 
 
 @dataclass(slots=True)

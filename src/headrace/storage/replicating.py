@@ -1,9 +1,10 @@
 """Appending as a follower: batches that a leader has checked, with the offsets and epochs that it gave them.
 
-An answer to a fetch has many batches; those that go into the same segment are one write. Every checksum is
-computed again: a batch that was damaged on the leader's disk or on the way is refused, with all batches after
-it. So are batches of a later leader epoch than that of the leader that was asked: the leader may have
-truncated and rewritten its file while the answer was on its way.
+An answer to a fetch has many batches; those that go into the same segment are one write, and a large batch is
+written ahead in pieces (`writing_ahead.py`). Every checksum is computed again: a batch that was damaged on
+the leader's disk or on the way is refused, with all batches after it. So are batches of a later leader epoch
+than that of the leader that was asked: the leader may have truncated and rewritten its file while the answer
+was on its way.
 """
 
 from headrace.base.numbers import INT32_MAX
@@ -23,7 +24,7 @@ from headrace.storage.log_state import LogState, guarded
 from headrace.storage.partition_producers import EndMarker, end_marker_of
 from headrace.storage.rolling import roll_active
 from headrace.storage.tail import BATCHES_MAX
-from headrace.storage.unfinished import cut_back, drop_unfinished
+from headrace.storage.unfinished import cut_back, drop_others, drop_unfinished, take_rest
 
 
 class Replicated(Value):
@@ -44,9 +45,10 @@ def append_as_follower(
     start, end = log.log_start_offset, log.log_end_offset
     is_empty = _is_empty(log)
     last_epoch = last_record_epoch(log)
+    ahead = None if log.unfinished is None else log.unfinished.checked(records, log.config)
     while position < len(records):
         try:
-            header = check_crc(records, position)
+            header = ahead or check_crc(records, position)
         except BadRecords as damage:
             refusal = str(damage)
             break
@@ -61,6 +63,8 @@ def append_as_follower(
     if accepted:
         _write_all(log, records, accepted, wall_ms)
         log.log_start_offset = max(log.log_start_offset, start)
+    if refusal is not None:
+        drop_unfinished(log)
     return Replicated(log.log_end_offset, refusal)
 
 
@@ -176,14 +180,15 @@ def _write_run(log: LogState, data: memoryview, run: list[BatchHeader], wall_ms:
     producers = log.partition_producers
     has_producers = any(header.producer_id >= 0 for header in run)
     state = (producers.state or producers.load(wall_ms)) if has_producers else None
-    drop_unfinished(log)
-    _make_room(log, run[0], wall_ms)
+    drop_others(log, data)
+    make_room(log, run[0], wall_ms)
     active = log.active
     file = active.log
     assert file is not None
     start = active.size
+    rest = take_rest(log, data)
     try:
-        file.append(data)
+        file.append(rest)
     except OSError as error:
         log.epochs.read().truncate_end(log.log_end_offset)  # that of the run, if it was its first
         log.stamped_epoch = None
@@ -218,7 +223,7 @@ def _write_marker(
     write_marker(log, batch, header, marker, header.last_offset, state, wall_ms)
 
 
-def _make_room(log: LogState, header: BatchHeader, wall_ms: int) -> None:
+def make_room(log: LogState, header: BatchHeader, wall_ms: int) -> None:
     """The active segment is open and takes the batch; a new one was begun if it is time."""
     if log.active.log is None:
         prepare_active(log)

@@ -37,9 +37,30 @@ def retire(
 
 
 @guarded
+def prepare_log_start(log: LogState, offset: int, wall_ms: int) -> bool:
+    """Records below `offset` are about to go. True: the snapshot of producers that stands for the segments
+    before it is durable, so that the new start may be, too. False: a flush comes first.
+    """
+    if not log.log_start_offset < offset <= log.log_end_offset:
+        return True
+    log.active.load()
+    if offset == log.log_end_offset and log.active.size:
+        roll_if_space(log, wall_ms)
+    segments = _segments_before(log, offset)
+    if not segments:
+        return True
+    start = log.segments.items[len(segments)].base_offset
+    if log.partition_producers.outlive(start, wall_ms, may_wait=True):
+        return True
+    log.is_renamed = True  # so that there is a flush
+    return False
+
+
+@guarded
 def advance_log_start(log: LogState, offset: int, wall_ms: int) -> list[Doomed]:
     """Records below `offset` are gone (DeleteRecords); segments that hold nothing else go with them. They do
-    not wait for a flush: the new start is durable already, and a start removes what lies before it.
+    not wait for a flush: the new start is durable already, and a start removes what lies before it. So
+    `prepare_log_start` was called before; where it was not, this waits for the disk.
     """
     if offset > log.log_end_offset:
         raise OffsetOutOfRange(offset, log.log_start_offset, log.log_end_offset)
@@ -83,6 +104,7 @@ def _doom(log: LogState, segments: list[Segment], wall_ms: int, *, may_wait: boo
         log.retires_before = start
         log.is_renamed = True  # so that there is a flush
         return
+    log.file_list.drop(lambda base: base < start)
     doomed: list[Doomed] = []
     for segment in segments:
         try:

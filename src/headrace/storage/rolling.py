@@ -1,6 +1,7 @@
 """Rolling a log: when its active segment is full or old, the segment is sealed and a new one begins."""
 
 from headrace.storage.errors import is_transient
+from headrace.storage.file_list import log_name
 from headrace.storage.log_state import LogState, guarded
 from headrace.storage.segment import Segment
 from headrace.storage.unfinished import drop_unfinished
@@ -48,6 +49,7 @@ def roll_active(log: LogState, wall_ms: int, base_offset: int | None = None) -> 
     log.active = new
     log.tail.clear()
     log.is_renamed = True
+    log.file_list.add(log_name(base_offset))
     if log.rolled is not None and wall_ms - sealed.created_ms < AHEAD_MS:
         log.rolled()
 

@@ -41,6 +41,7 @@ class StopRecord:
         "_has_marker",
         "is_boot_marked",
         "is_distrusted",
+        "is_doubted",
         "is_same_boot",
         "may_vouch",
         "trust",
@@ -55,6 +56,7 @@ class StopRecord:
         self.is_same_boot = False  # the last run was on this boot
         self.is_distrusted = False  # the last run on this boot met an I/O error
         self.is_boot_marked = True  # the boot id on the disk is this one
+        self.is_doubted = False  # this run has noted that the next one on this boot must not trust it
         # False: what this start has found to be lost is written nowhere else yet
         self.may_vouch: Callable[[], bool] = lambda: True
 
@@ -87,7 +89,7 @@ class StopRecord:
 
     def mark_boot(self) -> None:
         """If there is no space, a start on this boot looks at everything once more."""
-        if not self.may_vouch():
+        if self.is_doubted or not self.may_vouch():
             return
         try:
             # The directory is synced also for names that a killed process left in the page cache only, such
@@ -118,6 +120,7 @@ class StopRecord:
         """After an I/O error: a start on the same boot writes again what was not flushed before. Not synced,
         since another boot trusts no page cache anyway; False when the disk refuses even that.
         """
+        self.is_doubted = True
         return self._try_to_write(BOOT_ID, f"{_DISTRUSTED}{self._boot_id}\n", is_new=True)
 
     def distrust_other(self, directory_id: bytes) -> None:

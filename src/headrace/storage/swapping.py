@@ -17,6 +17,7 @@ from headrace.base.values import Value
 from headrace.records.batch import HEADER_BYTES, read_header
 from headrace.storage.disk import Disk
 from headrace.storage.errors import is_transient
+from headrace.storage.file_list import FileList
 from headrace.storage.log_state import LogState
 from headrace.storage.segment import segment_path
 from headrace.storage.segment_removal import Doomed, doom_segment
@@ -112,7 +113,10 @@ def _finish_swap(disk: Disk, directory: str, base: int, bases: list[int], *, is_
         end = _end_offset(disk, path + _LOG + SWAP)
         if end not in bases:
             return
-        for merged in [other for other in bases if base < other < end]:
+        gone = [other for other in bases if base < other < end]
+        if gone:
+            FileList(disk, directory).drop(gone.__contains__)
+        for merged in gone:
             _remove_segment(disk, segment_path(directory, merged))
             bases.remove(merged)
     _rename(disk, path + ".txnindex" + SWAP, path + ".txnindex")
@@ -186,6 +190,9 @@ def _swap(log: LogState, rewritten: Rewritten, wall_ms: int) -> list[Doomed]:
     for one in (segment, *merged):
         one.pin()
     swap_indexes(log.disk, segment.path)
+    if merged:
+        gone = {one.base_offset for one in merged}
+        log.file_list.drop(gone.__contains__)
     doomed = [doom_segment(log.disk, one, log.config, wall_ms) for one in merged]
     swap_log(log.disk, segment.path)
     log.replaced.append(segment.file())

@@ -19,6 +19,7 @@ def truncate_to(log: LogState, offset: int) -> None:
     """Cut the log so that it ends at `offset`, or at the beginning of the batch that holds it; durable."""
     was_cut = log.is_cut
     if offset >= log.log_end_offset:
+        log.cut_offset = None
         _forget_epochs(log)
         if was_cut:  # maybe by a call of this kind that met a lack of space or descriptors on the way
             flush_now(log)
@@ -32,16 +33,26 @@ def truncate_to(log: LogState, offset: int) -> None:
 
 @guarded
 def promise_less(log: LogState, offset: int) -> bool:
-    """Before a `cut_to`: nothing from `offset` on counts as flushed any more, and results of jobs that are
-    under way are dropped. True when checkpoints on the disk may say otherwise.
+    """Before a `cut_to`: nothing from `offset` on counts as flushed, until the log is cut or `keep_all` says
+    that it is not; results of jobs that are under way are dropped. True when checkpoints on the disk may
+    say otherwise.
     """
-    return offset < log.log_end_offset and _promise_less(log, offset)
+    if offset >= log.log_end_offset:
+        return False
+    log.cut_offset = offset
+    return _promise_less(log, offset)
+
+
+def keep_all(log: LogState) -> None:
+    """No cut comes, although one was announced."""
+    log.cut_offset = None
 
 
 @guarded
 def cut_to(log: LogState, offset: int, wall_ms: int) -> None:
     """Cut the log; the next flush makes it durable. Segments behind the cut are in `take_doomed`."""
     if offset >= log.log_end_offset:
+        log.cut_offset = None
         _forget_epochs(log)
         return
     _promise_less(log, offset)
@@ -126,6 +137,9 @@ def _place(log: LogState, offset: int) -> tuple[Segment, int, int]:
 def _remove(log: LogState, segments: list[Segment], wall_ms: int, *, is_synced: bool) -> None:
     end = log.log_end_offset
     doomed: list[Doomed] = []
+    if segments:
+        first = segments[0].base_offset
+        log.file_list.drop(lambda base: base >= first)
     try:
         for segment in reversed(segments):  # what a crash leaves is a log without a gap
             doomed.append(doom_segment(log.disk, segment, log.config, wall_ms))
@@ -171,8 +185,12 @@ def _finish(log: LogState) -> None:
     log.flushed_offset = min(log.flushed_offset, log.log_end_offset)
     log.log_start_offset = min(log.log_start_offset, log.log_end_offset)
     log.is_dirty = log.is_renamed = True
+    log.cut_offset = None
 
 
 def _forget_damages(log: LogState) -> None:
     """What lay behind the end is gone, and may be written again."""
-    log.damages = [damage for damage in log.damages if damage.offset < log.log_end_offset]
+    if log.damages:
+        log.damages = [damage for damage in log.damages if damage.offset < log.log_end_offset]
+        kept = {segment.base_offset for segment in log.segments.items if not segment.is_new}
+        log.file_list.drop(lambda base: base >= log.log_end_offset and base not in kept)

@@ -12,27 +12,29 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from headrace.machines.http.messages import HttpRequest
+from headrace.node.listener_settings import Listener
 from headrace.node.node import Node
-from headrace.node.settings import Listener, Settings
+from headrace.node.settings import Settings
 from headrace.server.connection import Channel
 from headrace.server.connection_limits import Connections
 from headrace.server.driver import Driver
-from headrace.server.http import HttpPort, HttpRequest, response
-from headrace.server.listeners import bind, bind_address, endpoint, told
+from headrace.server.listeners import bind, endpoint, told
 from headrace.server.logs import Log
 from headrace.server.process import BACKLOG_MIN, SystemRandomness, connection_limits
 from headrace.storage.disk import Disk
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.testing.clocks import FINE_S, STEP_S_MIN, ShiftedClock, leaps
 from headrace.testing.jobs import InlineJobs
+from headrace.testing.registry_port import RegistryPort
 from headrace.testing.script import RequestFault, Script
 from headrace.testing.scripted_node import ScriptedNode
 from headrace.testing.storage import Storage, directories_of
 
 if TYPE_CHECKING:
     from headrace.server.registry import RegistryService
+    from headrace.server.registry_rest import Answer
 
-LOOPBACK = "127.0.0.1"
 LOG_LINES_MAX = 2000  # the newest; a test that fails is explained by its last lines
 
 
@@ -136,7 +138,7 @@ class RestartableBroker:
         self._boot = 0
         self._reserved: list[socket.socket] = []  # bound and never listened on: the port stays ours
         self._servers: list[asyncio.Server] = []
-        self._registry_port: HttpPort | None = None
+        self._registry_port: RegistryPort | None = None
         self._space_bytes: int | None = None
         self._broken = False
         self._data_disks: list[FaultyDisk] = []
@@ -294,15 +296,14 @@ class RestartableBroker:
     async def registry_url(self) -> str:
         """The URL of the schema registry. The first call opens its port, which stays."""
         if self._registry_port is None:
-            self._registry_port = HttpPort(self._answer_registry)
-            await self._registry_port.start(bind_address(LOOPBACK, 0, LOOPBACK, "registry_url"))
-        return f"http://{LOOPBACK}:{self._registry_port.port}"
+            self._registry_port = RegistryPort(self._answer_registry, lambda: self.log)
+            await self._registry_port.start()
+        return self._registry_port.url
 
-    async def _answer_registry(self, request: HttpRequest) -> bytes:
+    async def _answer_registry(self, request: HttpRequest) -> "Answer":
         if self._run is None:
             raise ConnectionError(self._why_down)
-        answer = await self._run.registry.answer(request)
-        return response(answer.status, answer.content_type, answer.body, with_body=request.method != "HEAD")
+        return await self._run.registry.answer(request)
 
     # --- its log ----------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Without an active fault it passes every call on unchanged.
 
 import asyncio
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.time import Instant, Now
 from headrace.node.connection import Connection
@@ -22,6 +22,9 @@ from headrace.server.driver import Driver
 from headrace.server.outbox import MUTED
 from headrace.testing.refusals import refusal
 from headrace.testing.script import Script
+
+if TYPE_CHECKING:
+    from headrace.node.http_clients import HttpClients
 
 _api_key_at = struct.Struct(">h").unpack_from
 _METADATA = int(ApiKey.METADATA)
@@ -44,6 +47,7 @@ class ScriptedNode:
         self.answered = node.answered
         self.wake = node.wake
         self.shutdown = node.shutdown
+        self.try_certificates_by = node.try_certificates_by
 
     def driven_by(self, driver: Driver) -> None:
         self._driver = driver
@@ -53,6 +57,10 @@ class ScriptedNode:
     @property
     def settings(self) -> Settings:
         return self.node.settings
+
+    @property
+    def http_clients(self) -> "HttpClients":
+        return self.node.http_clients
 
     @property
     def is_ready(self) -> bool:
@@ -72,6 +80,12 @@ class ScriptedNode:
     def disconnected(self, now: Now, connection: Connection, /) -> None:
         self._dropped.discard(connection.id)
         self.node.disconnected(now, connection)
+
+    def shown_certificate(self, now: Now, connection: Connection, principal: str, /) -> None:
+        self.node.shown_certificate(now, connection, principal)
+
+    def refused_handshake(self, now: Now, connection: Connection, reason: str, /) -> None:
+        self.node.refused_handshake(now, connection, reason)
 
     def take_effects(self) -> list[Effect]:
         effects = self.node.take_effects()

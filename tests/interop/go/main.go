@@ -62,6 +62,7 @@ func main() {
 	defer cancel()
 	stories := map[string]func(context.Context, string, string){
 		"records": records, "groups": groups, "next-gen": nextGen, "transactions": transactions, "member": member,
+		"secured": secured,
 	}
 	stories[os.Args[1]](ctx, os.Args[2], os.Args[3])
 }

@@ -39,7 +39,8 @@ def expected(token: DelegationToken | None, principal: str, now_ms: int) -> Erro
 def test_a_token_lives_no_longer_than_it_may(
     lifetime_ms: int, actions: list[tuple[str, str, int, int]]
 ) -> None:
-    tokens = DelegationTokens(TokenSettings("key", lifetime_ms=100, lifetime_ms_max=1000))
+    image: dict[str, DelegationToken] = {}
+    tokens = DelegationTokens(TokenSettings("key", lifetime_ms=100, lifetime_ms_max=1000), lambda: image)
     now_ms = 10_000
     token = tokens.create(
         "User:owner",
@@ -49,34 +50,34 @@ def test_a_token_lives_no_longer_than_it_may(
         now_ms=now_ms,
         rng=random.Random(1),
     )
-    tokens.replay(token)
+    image[token.token_id] = token
     secret = tokens.secret(token.token_id)
     for action, principal, period_ms, later in actions:
         now_ms += later
-        before = tokens.get(token.token_id)
+        before = image.get(token.token_id)
         code = ErrorCode.NONE
         try:
             if action == "renew":
                 changed = tokens.renew(principal, secret, period_ms, now_ms)
                 assert now_ms <= changed.expires_ms <= now_ms + 100
-                tokens.replay(changed)
+                image[token.token_id] = changed
             elif action == "expire":
                 ended = tokens.expire(principal, secret, period_ms, now_ms)
                 assert (ended.token is None) == (period_ms < 0)
                 if ended.token is None:
-                    tokens.forget(ended.token_id)
+                    del image[ended.token_id]
                 else:
-                    tokens.replay(ended.token)
+                    image[ended.token_id] = ended.token
             else:
                 for token_id in tokens.expired(now_ms):
-                    tokens.forget(token_id)
+                    del image[token_id]
         except TokenRefused as refused:
             code = refused.code
         if action != "sweep":
             assert code == expected(before, principal, now_ms)
         if code:
-            assert tokens.get(token.token_id) == before
-        after = tokens.get(token.token_id)
+            assert image.get(token.token_id) == before
+        after = image.get(token.token_id)
         if after is not None:
             assert after.max_ms == token.max_ms <= 11_000
             assert after.expires_ms <= after.max_ms

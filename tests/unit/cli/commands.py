@@ -21,4 +21,17 @@ def _below(words: tuple[str, ...], command: click.Command | None) -> list[tuple[
     return [words, *(found for name, each in inner for found in _below((*words, name), each))]
 
 
-GROUPS = (("topic",), ("group",), ("config",), ("cluster",), ("cluster", "sinks"), ("schema",))
+GROUPS = (
+    ("topic",),
+    ("group",),
+    ("config",),
+    ("acl",),
+    ("user",),
+    ("quota",),
+    ("token",),
+    ("tenant",),
+    ("lake",),
+    ("cluster",),
+    ("cluster", "sinks"),
+    ("schema",),
+)

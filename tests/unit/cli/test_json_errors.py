@@ -39,7 +39,7 @@ def test_wrong_use_of_every_command(words: tuple[str, ...], capsys: pytest.Captu
 
 @pytest.mark.parametrize(
     ("words", "meant"),
-    [(("topik", "list"), "topic"), (("topic", "lits"), "list"), (("group", "rest"), "reset")],
+    [(("topicc", "list"), "topic"), (("topic", "lits"), "list"), (("group", "rest"), "reset")],
 )
 def test_a_command_that_does_not_exist(
     words: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str]

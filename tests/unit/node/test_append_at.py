@@ -13,24 +13,35 @@ from headrace.records.builder import build_batch
 from headrace.simulator.manual_host import ManualHost
 
 
-@pytest.fixture
-def host() -> ManualHost:
+def new_host() -> ManualHost:
     host = ManualHost({})
     host.create_topic("t")
     return host
+
+
+@pytest.fixture
+def host() -> ManualHost:
+    return new_host()
 
 
 def batch(host: ManualHost, value: bytes) -> bytearray:
     return bytearray(build_batch([(host.clock.now().wall_ms, b"k", value, ())] * 2))
 
 
-def send(host: ManualHost, expected: int, *, partition: int = 0, value: bytes = b"v") -> Connection:
+def send(
+    host: ManualHost,
+    expected: int,
+    *,
+    partition: int = 0,
+    value: bytes = b"v",
+    records: bytearray | None = None,
+) -> Connection:
     request = AppendAtRequest(
         topic_id=host.node.controller.metadata.image.topics["t"].id,
         partition=partition,
         expected_offset=expected,
         timeout_ms=1_000,
-        records=batch(host, value),
+        records=batch(host, value) if records is None else records,
     )
     connection = host.connect()
     host.send(connection, request, 0)
@@ -106,3 +117,26 @@ def test_who_may_not_write_does_not(host: ManualHost) -> None:
 
 def test_a_partition_that_is_not_there(host: ManualHost) -> None:
     assert code_of(host, send(host, 0, partition=1)) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class TestRecords:
+    def test_a_batch_of_a_transaction_is_refused(self, host: ManualHost) -> None:
+        """No coordinator would know of the transaction, and readers of committed records would wait for its
+        end forever.
+        """
+        records = build_batch(
+            [(host.clock.now().wall_ms, b"k", b"v", ())],
+            producer_id=77,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        assert code_of(host, send(host, 0, records=bytearray(records))) == ErrorCode.INVALID_RECORD
+        assert code_of(host, send(host, 0)) == 0
+        (partition,) = host.partitions("t")
+        assert partition.log is not None
+        assert partition.log.last_stable_offset(partition.high_watermark) == 2
+
+    @pytest.mark.parametrize("records", [b"", b"x" * 60])
+    def test_something_shorter_than_a_batch_is_refused(self, host: ManualHost, records: bytes) -> None:
+        assert code_of(host, send(host, 0, records=bytearray(records))) == ErrorCode.INVALID_RECORD

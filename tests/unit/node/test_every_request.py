@@ -33,7 +33,7 @@ PRODUCE, API_VERSIONS = 0, 18
 REFUSED = {(PRODUCE, 0), (PRODUCE, 1), (PRODUCE, 2)}  # advertised for old clients
 # Those change nothing that another answer could show, so that they can share a node.
 READING = {
-    *(1, 2, 9, 12, 13, 14, 15, 16, 23, 29, 32, 35, 46, 48, 50, 55, 60, 61, 65, 66, 69, 74, 75),
+    *(1, 2, 9, 12, 13, 14, 15, 16, 23, 29, 32, 35, 41, 46, 48, 50, 55, 60, 61, 65, 66, 69, 74, 75),
     *(30001, 30013),
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.node.handlers import fetch as fetch_handler
-from headrace.node.handlers.fetch import ParkedSessionFetch
+from headrace.node.parked_fetches import ParkedSessionFetch
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -332,7 +332,7 @@ def test_a_session_that_is_evicted_while_its_fetch_waits() -> None:
     host, consumer = many(3)
     consumer.fetch()
     sessions = host.node.broker.fetch_sessions
-    sessions._forget(consumer.session_id)
+    sessions.forget(consumer.session_id)
     write(host, "a", 1)
     assert host.receive(consumer.connection) is not None
     assert waiters(host) == 0

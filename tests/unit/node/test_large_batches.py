@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import errno
+from random import Random
 from typing import Any
 
 import pytest
 
-from headrace.node.append_queue import LARGE_BYTES
 from headrace.node.connection import Connection
+from headrace.node.effects import Proceed
 from headrace.node.handlers import produce as produce_handler
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages import incremental_alter_configs
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest
 from headrace.protocol.messages.init_producer_id import InitProducerIdRequest
+from headrace.records import batch as batch_module
+from headrace.records.batch import ATTRIBUTES_AT
 from headrace.records.builder import build_batch
+from headrace.records.checksum import crc32c
+from headrace.records.compression import Codec
 from headrace.records.reader import batches, read_rows
 from headrace.simulator.manual_host import ManualHost
+from headrace.storage import unfinished as unfinished_module
+from headrace.storage.batch_validation import ValidateBatchJob
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
-from headrace.storage.writing_ahead import PIECE_BYTES
+from headrace.storage.writing_ahead import LARGE_BYTES, PIECE_BYTES
 
 T0 = 1_700_000_000_000
 PIECES = 5
@@ -32,11 +40,12 @@ LARGE = batch(b"large", (PIECES - 1) * PIECE_BYTES + 1)
 
 
 class Scene:
-    def __init__(self) -> None:
+    def __init__(self, *, frames_stay: bool = False) -> None:
         self.disk = FaultyDisk(MemoryDisk())
         self.host = ManualHost(disks={"data": self.disk})
         self.host.create_topic("t", max_message_bytes=str(64 << 20))
         self.line, self.other = self.host.connect(), self.host.connect()
+        self.line.frames_stay = frames_stay
         self.send(self.other, batch(b"first"))
         self.host.receive(self.other)
 
@@ -72,9 +81,10 @@ class Scene:
             file.close()
 
 
-@pytest.fixture
-def scene() -> Scene:
-    return Scene()
+@pytest.fixture(params=[False, True], ids=["copied", "kept"])
+def scene(request: pytest.FixtureRequest) -> Scene:
+    """A large batch is copied, or stays in the memory of its frame."""
+    return Scene(frames_stay=request.param)
 
 
 def code(answer: Any) -> tuple[int, int]:
@@ -173,13 +183,17 @@ def test_a_full_disk_is_told_and_survived(scene: Scene, piece: int) -> None:
     assert code(scene.host.receive(scene.line)) == (0, 1)
 
 
-def test_a_damaged_batch_is_refused_before_it_is_written(scene: Scene) -> None:
+def test_a_damaged_batch_is_never_whole_in_the_file(scene: Scene) -> None:
     before = scene.file_bytes()
     damaged = bytearray(LARGE)
     damaged[-1] ^= 1
+    scene.disk.calls.clear()
     scene.send(scene.line, bytes(damaged))
+    for _ in range(PIECES):
+        scene.turn()
     assert code(scene.host.receive(scene.line))[0] == ErrorCode.CORRUPT_MESSAGE
     assert scene.file_bytes() == before
+    assert sum(call.size for call in scene.disk.calls if call.operation == "append") < len(LARGE)
 
 
 def test_one_that_is_too_large_is_refused_without_a_copy(
@@ -257,3 +271,98 @@ def test_pieces_in_an_empty_segment_do_not_survive_a_roll(scene: Scene) -> None:
         scene.turn()
     assert code(scene.host.receive(scene.line)) == (0, 1)
     assert scene.values() == [b"first", b"large"]
+
+
+def test_a_frame_is_kept_until_its_batch_is_in_the_log() -> None:
+    """Nothing is read from the connection meanwhile."""
+    scene = Scene(frames_stay=True)
+    scene.send(scene.line, LARGE)
+    for _ in range(PIECES - 1):
+        assert scene.line.kept_frames == 1
+        assert scene.line.is_full
+        assert not any(isinstance(effect, Proceed) for effect in scene.host.effects)
+        scene.turn()
+    assert scene.line.kept_frames == 0
+    assert not scene.line.is_full
+    assert [effect for effect in scene.host.effects if isinstance(effect, Proceed)] == [Proceed(scene.line)]
+    scene.send(scene.line, batch(b"small"))
+    assert scene.line.kept_frames == 0
+    assert scene.values() == [b"first", b"large", b"small"]
+
+
+@pytest.mark.parametrize("frames_stay", [False, True])
+def test_a_client_that_hangs_up_has_its_batch_appended(frames_stay: bool) -> None:
+    scene = Scene(frames_stay=frames_stay)
+    scene.send(scene.line, LARGE)
+    scene.host.node.disconnected(scene.host.clock.now(), scene.line)
+    for _ in range(PIECES):
+        scene.turn()
+    assert scene.line.kept_frames == 0
+    assert scene.values() == [b"first", b"large"]
+
+
+def test_a_frame_that_is_opened_in_a_job_is_copied_for_it() -> None:
+    scene = Scene(frames_stay=True)
+    scene.host.create_topic("o", max_message_bytes=str(64 << 20), headrace_validate_records="true")
+    scene.host.runs_jobs = False
+    large = build_batch([(T0, None, Random(1).randbytes(2 << 20), ())], codec=Codec.GZIP)
+    scene.host.send(scene.line, scene.host.produce_request("o", large), 9)
+    (run,) = [one for one in scene.host.jobs if isinstance(one.job, ValidateBatchJob)]
+    assert isinstance(run.job, ValidateBatchJob)
+    assert isinstance(run.job.batch, bytearray)  # a view cannot be sent to another process
+    scene.host.runs_jobs = True
+    scene.host.run_jobs()
+    for _ in range(PIECES):
+        scene.turn()
+    assert code(scene.host.receive(scene.line)) == (0, 0)
+    assert scene.line.kept_frames == 0
+
+
+def test_the_checksum_is_computed_once(monkeypatch: pytest.MonkeyPatch, scene: Scene) -> None:
+    summed: list[int] = []
+
+    def counting(data: memoryview, so_far: int = 0) -> int:
+        summed.append(len(data))
+        return crc32c(data, so_far)
+
+    monkeypatch.setattr(batch_module, "crc32c", counting)
+    monkeypatch.setattr(unfinished_module, "crc32c", counting)
+    scene.send(scene.line, LARGE)
+    for _ in range(PIECES):
+        scene.turn()
+    assert code(scene.host.receive(scene.line)) == (0, 1)
+    assert sum(summed) == len(LARGE) - ATTRIBUTES_AT
+    assert max(summed) <= PIECE_BYTES
+
+
+def test_what_was_checked_by_earlier_settings_is_checked_again(scene: Scene) -> None:
+    """A topic that becomes a compacted one takes no records without keys."""
+    scene.send(scene.line, LARGE)
+    for _ in range(PIECES - 2):
+        scene.turn()
+    partition = scene.host.partitions("t")[0]
+    assert partition.log is not None
+    assert partition.log.unfinished is not None
+    config = incremental_alter_configs.AlterableConfig(
+        name="cleanup.policy", config_operation=0, value="compact"
+    )
+    altered = incremental_alter_configs.AlterConfigsResource(
+        resource_type=2, resource_name="t", configs=[config]
+    )
+    scene.host.ask(incremental_alter_configs.IncrementalAlterConfigsRequest(resources=[altered]), 1)
+    for _ in range(2 * PIECES):
+        scene.turn()
+    assert code(scene.host.receive(scene.line))[0] == ErrorCode.INVALID_RECORD
+    assert scene.values() == [b"first"]
+
+
+@pytest.mark.parametrize("where", ["in the first piece", "in the last one"])
+def test_a_damaged_batch_with_an_impossible_count_may_be_sent_again(scene: Scene, where: str) -> None:
+    """The count is wrong because the bytes are: the error is about the checksum."""
+    damaged = bytearray(LARGE)
+    damaged[60 if where == "in the first piece" else -1] ^= 1
+    scene.send(scene.line, bytes(damaged))
+    for _ in range(PIECES):
+        scene.turn()
+    assert code(scene.host.receive(scene.line))[0] == ErrorCode.CORRUPT_MESSAGE
+    assert scene.values() == [b"first"]

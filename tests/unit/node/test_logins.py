@@ -17,8 +17,9 @@ from headrace.machines.security.scram import (
     credential_from_password,
     salt_password,
 )
+from headrace.node import password_queue
 from headrace.node.connection import Connection
-from headrace.node.effects import Report
+from headrace.node.effects import Report, WriteAudit
 from headrace.node.password_check import PasswordCheck
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_user_scram_credentials import (
@@ -27,6 +28,10 @@ from headrace.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
+from headrace.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from headrace.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -58,13 +63,14 @@ class Cluster:
 
     def __init__(self, **settings: str) -> None:
         self.host = ManualHost(SETTINGS | {key.replace("_", "."): value for key, value in settings.items()})
-        self.users = {
-            ("alice", 1): credential("SCRAM-SHA-256"),
-            ("alice", 2): credential("SCRAM-SHA-512"),
-            ("carol", 2): credential("SCRAM-SHA-512", "carols"),
-        }
-        assert self.host.node.logins is not None
-        self.host.node.logins.credentials = lambda: self.users
+        self.users = self.host.node.controller.metadata.image.security.credentials
+        self.users.update(
+            {
+                ("alice", 1): credential("SCRAM-SHA-256"),
+                ("alice", 2): credential("SCRAM-SHA-512"),
+                ("carol", 2): credential("SCRAM-SHA-512", "carols"),
+            }
+        )
 
     def connect(self, listener: str = "LOGIN") -> Connection:
         return self.host.connect(listener)
@@ -205,7 +211,10 @@ class TestRefusals:
         with pytest.raises(AuthenticationFailed) as raised:
             cluster.log_in(connection, mechanism)
         assert raised.value.code == ErrorCode.SASL_AUTHENTICATION_FAILED
-        assert f"invalid credentials with SASL mechanism {mechanism.name}" in str(raised.value)
+        told = "Authentication failed during authentication due to invalid credentials with SASL mechanism"
+        plain = isinstance(mechanism, Plain)
+        told = "Authentication failed: Invalid username or password" if plain else f"{told} {mechanism.name}"
+        assert told in str(raised.value)
         assert reason in cluster.reasons[0]
         assert "guessed" not in str(cluster.host.effects)
         assert cluster.host.closed[connection.id] == "the login was refused"
@@ -291,16 +300,142 @@ class TestRefusals:
         cluster.host.run_jobs()
         assert connection.principal == "User:ANONYMOUS"
 
-    def test_users_that_do_not_exist_have_the_same_salt_on_every_node(self) -> None:
-        salts = []
+    def test_a_client_that_does_not_wait_for_the_check_of_its_password(self) -> None:
+        """It is refused, though the password is right."""
+        cluster = Cluster()
+        connection = cluster.connect("OTHER")
+        cluster.host.runs_jobs = False
+        cluster.ask(connection, SaslHandshakeRequest(mechanism="PLAIN"))
+        right = SaslAuthenticateRequest(auth_bytes=f"\0alice\0{PASSWORD}".encode())
         for _ in range(2):
-            cluster = Cluster(headrace_cluster_id="5L6g3nShT-eMCtK--X86sw")
-            connection = cluster.connect()
-            cluster.ask(connection, SaslHandshakeRequest(mechanism="SCRAM-SHA-256"))
-            first = SaslAuthenticateRequest(auth_bytes=b"n,,n=nobody,r=nonce")
-            challenge = bytes(cluster.ask(connection, first).auth_bytes).decode()
-            salts.append(challenge.split(",")[1])
+            assert cluster.ask(connection, right) is None
+        cluster.host.run_jobs()
+        assert connection.principal == "User:ANONYMOUS"
+        assert not cluster.is_in(connection)
+        cluster.host.advance(0.2)
+        assert connection.id in cluster.host.closed
+
+    @pytest.mark.parametrize("is_gone", [True, False])
+    def test_a_password_that_is_changed_while_a_client_logs_in(self, is_gone: bool) -> None:
+        """Who knows the old one could begin in time, and go on whenever it likes."""
+        for listener, mechanism in (
+            ("LOGIN", Scram("SCRAM-SHA-256", "alice", PASSWORD)),
+            ("OTHER", Plain("alice", PASSWORD)),
+        ):
+            cluster = Cluster()
+            connection = cluster.connect(listener)
+            cluster.host.runs_jobs = False
+            client = ClientLogin(mechanism, Random(7), None)
+            step: Any = client.accepted(cluster.ask(connection, client.begin()))
+            challenge = cluster.ask(connection, step)
+            if challenge is not None:
+                step = client.continued(challenge)
+            del cluster.users["alice", 1], cluster.users["alice", 2]
+            if not is_gone:
+                cluster.users["alice", 1] = credential("SCRAM-SHA-256", "another")
+                cluster.users["alice", 2] = credential("SCRAM-SHA-512", "another")
+            if challenge is not None:
+                cluster.host.send(connection, step, 1)
+            cluster.host.run_jobs()
+            cluster.host.advance(0.1)
+            assert cluster.reasons == ["the password was changed meanwhile"]
+            assert cluster.host.receive(connection).error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert connection.principal == "User:ANONYMOUS"
+
+    def guess(self, cluster: Cluster) -> Connection:
+        connection = cluster.connect("OTHER")
+        cluster.ask(connection, SaslHandshakeRequest(mechanism="PLAIN"))
+        cluster.ask(connection, SaslAuthenticateRequest(auth_bytes=b"\0alice\0guessed"))
+        return connection
+
+    def checks(self, cluster: Cluster) -> int:
+        """How many run until no one waits."""
+        ran = 0
+        while cluster.host.jobs:
+            ran += isinstance(cluster.host.jobs[0].job, PasswordCheck)
+            cluster.host.run_job()
+            cluster.host.settle()
+        return ran
+
+    def test_passwords_that_wait_for_their_check_are_limited(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(password_queue, "WAITING_MAX", 5)
+        cluster = Cluster()
+        cluster.host.runs_jobs = False
+        for _ in range(10):
+            self.guess(cluster)
+        assert len(cluster.host.jobs) == 2  # the others do not run yet
+        assert cluster.reasons == ["5 other passwords have to be checked first"] * 3
+        assert self.checks(cluster) == 7
+        cluster.host.runs_jobs = True
+        cluster.log_in(cluster.connect("OTHER"), Plain("alice", PASSWORD))
+
+    def test_a_client_that_hangs_up_takes_its_check_back(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It comes again, and no limit of connections counts: others would wait for checks that nobody
+        needs.
+        """
+        monkeypatch.setattr(password_queue, "WAITING_MAX", 5)
+        cluster = Cluster()
+        cluster.host.runs_jobs = False
+        for _ in range(20):
+            connection = self.guess(cluster)
+            cluster.host.node.disconnected(cluster.host.clock.now(), connection)
+        assert cluster.reasons == []
+        waiting = self.guess(cluster)
+        assert self.checks(cluster) == 3  # two that had begun, and the one that somebody waits for
+        cluster.host.advance(0.2)
+        assert waiting.id in cluster.host.closed
+
+    def test_a_client_that_does_not_wait_takes_its_check_back(self) -> None:
+        """It is refused for that, whatever its password is."""
+        cluster = Cluster()
+        cluster.host.runs_jobs = False
+        for _ in range(2):
+            self.guess(cluster)
+        impatient = self.guess(cluster)
+        cluster.ask(impatient, SaslAuthenticateRequest(auth_bytes=f"\0alice\0{PASSWORD}".encode()))
+        assert self.checks(cluster) == 2
+        assert impatient.principal == "User:ANONYMOUS"
+
+    def test_users_that_do_not_exist_have_the_same_salt_after_a_restart(self) -> None:
+        """By a secret of the metadata: it is not made from what anybody can ask for."""
+        salts = []
+        for seed in (1, 2):
+            host = ManualHost(SETTINGS | {"headrace.cluster.id": "5L6g3nShT-eMCtK--X86sw"}, seed=seed)
+            self.create(host, "dora")
+            for _ in range(2):
+                salts.append(self.salt(host, "nobody"))
+                host.restart()  # with other random numbers
         assert salts[0] == salts[1]
+        assert salts[2] == salts[3]
+        assert salts[0] != salts[2]
+
+    def test_the_secret_is_in_no_answer(self) -> None:
+        host = ManualHost(SETTINGS)
+        self.create(host, "dora")
+        nobody = host.node.controller.metadata.image.security.nobody
+        assert nobody is not None
+        for request in (
+            DescribeUserScramCredentialsRequest(users=None),
+            DescribeUserScramCredentialsRequest(users=[UserName(name="")]),
+        ):
+            answer = host.ask(request, 0)
+            known = [result.user for result in answer.results if not result.error_code]
+            assert known == ([] if request.users else ["dora"])
+            assert nobody.server_key not in repr(answer).encode()
+
+    def create(self, host: ManualHost, user: str) -> None:
+        salted = salt_password(SHA_512, "password", b"salt", 4096)
+        given = ScramCredentialUpsertion(
+            name=user, mechanism=SHA_512.id, iterations=4096, salt=b"salt" * 6, salted_password=salted
+        )
+        host.ask(AlterUserScramCredentialsRequest(upsertions=[given]), 0)
+
+    def salt(self, host: ManualHost, user: str) -> str:
+        connection = host.connect("LOGIN")
+        host.ask(SaslHandshakeRequest(mechanism="SCRAM-SHA-512"), 1, connection)
+        first = SaslAuthenticateRequest(auth_bytes=f"n,,n={user},r=nonce".encode())
+        challenge = bytes(host.ask(first, 1, connection).auth_bytes).decode()
+        return challenge.split(",")[1]
 
 
 class TestSessions:
@@ -382,3 +517,46 @@ class TestSessions:
         cluster.host.node.disconnected(cluster.host.clock.now(), connection)
         cluster.host.advance(10.0)
         assert connection.fast_path is None
+
+
+class TestAudit:
+    def told(self, cluster: Cluster) -> list[dict[str, Any]]:
+        return [
+            one for effect in cluster.host.effects if isinstance(effect, WriteAudit) for one in effect.entries
+        ]
+
+    def test_logins_and_refused_ones_with_who_and_why_but_no_password(self) -> None:
+        cluster = Cluster()
+        connection = cluster.connect()
+        cluster.log_in(connection, Plain("alice", PASSWORD))
+        with pytest.raises(AuthenticationFailed):
+            cluster.log_in(cluster.connect(), Scram("SCRAM-SHA-512", "carol", "planted-secret"))
+        with pytest.raises(AuthenticationFailed):
+            cluster.log_in(cluster.connect(), Plain("mallory", "planted-secret"))
+        entered, scram, plain = self.told(cluster)
+        assert entered == {
+            "event": "login",
+            "principal": "User:alice",
+            "address": connection.address,
+            "listener": "LOGIN",
+            "mechanism": "PLAIN",
+        }
+        assert (scram["event"], scram["user"], scram["mechanism"]) == (
+            "login_refused",
+            "carol",
+            "SCRAM-SHA-512",
+        )
+        assert (plain["user"], plain["mechanism"]) == ("mallory", "PLAIN")
+        assert PASSWORD not in str(self.told(cluster))
+        assert "planted-secret" not in str(self.told(cluster))
+
+    def test_guesses_are_counted(self) -> None:
+        cluster = Cluster()
+        for number in range(20):
+            with pytest.raises(AuthenticationFailed):
+                cluster.log_in(cluster.connect(), Plain(f"user{number}", "guess"))
+        refused = [one for one in self.told(cluster) if one["event"] == "login_refused"]
+        assert len(refused) < 20
+        cluster.host.advance(10)
+        counted = [one for one in self.told(cluster) if one["event"] == "repeated"]
+        assert len(refused) + sum(one["count"] for one in counted) == 20

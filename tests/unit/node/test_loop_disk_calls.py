@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
+import pytest
+
 from harness.node_records import batch
+from headrace.node.connection import Connection
+from headrace.node.group_commit import FlushTogether
+from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
 from headrace.simulator.manual_host import ManualHost
-from headrace.storage.faulty_disk import Call, FaultyDisk
+from headrace.storage.directory_jobs import CheckpointJob
+from headrace.storage.disk import Disk
+from headrace.storage.faulty_disk import Call, Fail, Fault, FaultyDisk
 from headrace.storage.memory_disk import MemoryDisk
 
 SEGMENT_BYTES = 1024 * 1024
@@ -16,16 +29,16 @@ LARGE = b"x" * 300_000  # three of them fill a segment
 class Loop(ManualHost):
     """A host that tells the disk calls of the node from those of its jobs."""
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, settings: dict[str, str] | None = None, **disks: Disk) -> None:
         self.disk = FaultyDisk(MemoryDisk())
-        super().__init__(settings, disks={"data": self.disk})
+        super().__init__(settings, disks={"data": self.disk, **disks})
 
     def run_job(self) -> None:
         job = self.jobs.popleft()
         before = len(self.disk.calls)
         result: Any
         try:
-            result = job.job.run(self.disk)
+            result = job.job.run(self.disks[job.directory])
         except Exception as error:
             result = error
         del self.disk.calls[before:]
@@ -87,6 +100,80 @@ def test_retention_makes_no_fsync() -> None:
     assert (partition.log.log_start_offset, partition.log.log_end_offset) == (4, 4)
     assert loop.names(".log") == ["00000000000000000004.log"]
     assert loop.calls_of("sync", "sync_dir") == []
+
+
+def delete(loop: Loop, offset: int, timeout_ms: int = 30_000) -> Connection:
+    asked = DeleteRecordsPartition(partition_index=0, offset=offset)
+    topic = DeleteRecordsTopic(name="t", partitions=[asked])
+    connection = loop.connect()
+    loop.send(connection, DeleteRecordsRequest(topics=[topic], timeout_ms=timeout_ms), 2)
+    return connection
+
+
+def told(loop: Loop, connection: Connection) -> tuple[int, int] | None:
+    answer = loop.receive(connection)
+    if answer is None:
+        return None
+    (result,) = answer.topics[0].partitions
+    return result.error_code, result.low_watermark
+
+
+@pytest.mark.parametrize("offset", [3, 4])
+def test_records_are_deleted_without_an_fsync(offset: int) -> None:
+    """Those of a whole segment, and all."""
+    loop = Loop()
+    loop.create_topic("t", segment_bytes=str(SEGMENT_BYTES))
+    for _ in range(4):
+        loop.produce()
+    loop.disk.calls.clear()
+    assert told(loop, delete(loop, offset)) == (0, offset)
+    assert loop.names(".log") == [f"{offset:020d}.log"]
+    assert loop.calls_of("sync", "sync_dir") == []
+
+
+def test_a_new_start_is_written_after_the_flush_of_what_stands_for_the_records() -> None:
+    loop = Loop()
+    loop.create_topic("t", segment_bytes=str(SEGMENT_BYTES))
+    for _ in range(4):
+        loop.produce()
+    loop.runs_jobs = False
+    connection = delete(loop, 3)
+    (flush,) = loop.jobs
+    assert isinstance(flush.job, FlushTogether)
+    loop.run_job()
+    loop.settle()
+    (start,) = loop.jobs
+    assert isinstance(start.job, CheckpointJob)
+    assert told(loop, connection) is None
+    loop.run_job()
+    loop.settle()
+    assert told(loop, connection) == (0, 3)
+
+
+def test_a_client_that_does_not_wait_for_the_flush_deletes_nothing() -> None:
+    loop = Loop()
+    loop.create_topic("t", segment_bytes=str(SEGMENT_BYTES))
+    for _ in range(4):
+        loop.produce()
+    loop.runs_jobs = False
+    connection = delete(loop, 3, timeout_ms=0)
+    loop.advance(0.01)
+    assert told(loop, connection) == (ErrorCode.REQUEST_TIMED_OUT, -1)
+    loop.runs_jobs = True
+    loop.settle()
+    loop.advance(1.0)
+    (partition,) = loop.partitions("t")
+    assert partition.log is not None
+    assert partition.log.log_start_offset == 0
+
+
+def test_a_flush_that_fails_is_told() -> None:
+    loop = Loop({"log.dirs": "data", "metadata.log.dir": "meta"}, meta=MemoryDisk())
+    loop.create_topic("t", segment_bytes=str(SEGMENT_BYTES))
+    for _ in range(4):
+        loop.produce()
+    loop.disk.faults.append(Fault(Fail(errno.EIO), "sync", ".snapshot"))
+    assert told(loop, delete(loop, 3)) == (ErrorCode.KAFKA_STORAGE_ERROR, -1)
 
 
 def test_segments_that_wait_for_a_flush_are_there_after_a_kill() -> None:

@@ -7,8 +7,8 @@ from headrace.machines.groups.classic.requests import Joined
 from headrace.machines.metadata.image import ClusterImage
 from headrace.node.connection import Connection
 from headrace.node.handlers import join_group
-from headrace.node.handlers.fetch import ParkedFetch
 from headrace.node.housekeeping import Slices
+from headrace.node.parked_fetches import ParkedFetch
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.ports import Deadlines, Every, Lifecycle

@@ -1,12 +1,7 @@
-"""Authorization and quotas each have one place where they are asked; handlers know nothing of either."""
-
-import pytest
+"""Authorization has one place where it is asked; for quotas see test_quotas.py."""
 
 from harness.authorizers import Nobody
-from headrace.base.time import Instant
 from headrace.node.authorization import Operation, Resource
-from headrace.node.effects import Mute
-from headrace.node.routes import Request
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -14,14 +9,6 @@ from headrace.records.builder import build_batch
 from headrace.simulator.manual_host import ManualHost
 
 BATCH = build_batch([(1_700_000_000_000, None, b"v", ())])
-
-
-class Slow:
-    """Tells everybody to be quiet for a while."""
-
-    def throttle_ms(self, request: Request, response_bytes: int) -> int:
-        assert response_bytes > 0
-        return 250
 
 
 def host_with_topic() -> ManualHost:
@@ -55,21 +42,3 @@ def test_without_the_right_nothing_is_written_or_read_also_by_the_fast_path() ->
         (Operation.DESCRIBE, Resource.TOPIC, "t"),
     ]
     assert host.partitions("t")[0].high_watermark == 2
-
-
-@pytest.mark.parametrize("is_fetch", [True, False])
-def test_who_is_throttled_is_answered_at_once_and_then_muted(is_fetch: bool) -> None:
-    """KIP-219: the answer tells the delay, and the connection is not read from meanwhile."""
-    host = host_with_topic()
-    connection = host.connect()
-    host.ask(host.produce_request("t", BATCH, acks=1), 9, connection)
-    host.node.waiting.quotas = Slow()
-    answer = (
-        host.ask(fetch(), 11, connection)
-        if is_fetch
-        else host.ask(host.produce_request("t", BATCH, acks=1), 9, connection)
-    )
-    assert answer.throttle_time_ms == 250
-    (mute,) = [effect for effect in host.effects if isinstance(effect, Mute)]
-    assert mute.connection is connection
-    assert mute.until == Instant(host.clock.mono + 0.25)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from harness.replica_brokers import TOPIC_ID, ReplicaBrokers
+from harness.rules import Rules
+from headrace.machines.security.acl_rules import Operation, ResourceType
 from headrace.node.connection import Connection
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.delete_records import (
@@ -18,7 +20,13 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsTopic,
 )
-from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
+from headrace.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
 from headrace.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from headrace.protocol.metadata_records import ConfigRecord
 from headrace.simulator.manual_host import ManualHost
@@ -315,20 +323,40 @@ class TestStrangers:
     ) -> None:
         brokers.produce(1, b"a")
         epoch = brokers.epoch_of(replica) if replica in brokers.hosts else 5
+        data = self.fetch(brokers, replica, epoch + shift)
+        assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert not data.records
+
+    def test_whoever_knows_id_and_epoch_of_a_broker_needs_its_right(self, brokers: ReplicaBrokers) -> None:
+        """Neither is a secret. The right to read the topic is not enough: a follower reads what is not
+        committed, and what it says about itself moves the high watermark.
+        """
+        brokers.separate(1, 2)
+        brokers.separate(1, 3)
+        brokers.produce(1, b"a", acks=1)
+        partition = brokers.partition(1)
+        before = partition.high_watermark
+        Rules(brokers.hosts[1]).allow(Operation.READ, ResourceType.TOPIC, "*")
+        data = self.fetch(brokers, 2, brokers.epoch_of(2), offset=1)
+        assert data.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert not data.records
+        assert partition.high_watermark == before
+
+    @staticmethod
+    def fetch(brokers: ReplicaBrokers, replica: int, epoch: int, offset: int = 0) -> PartitionData:
         request = FetchRequest(
             max_wait_ms=0,
             min_bytes=1,
-            replica_state=ReplicaState(replica_id=replica, replica_epoch=epoch + shift),
+            replica_state=ReplicaState(replica_id=replica, replica_epoch=epoch),
             topics=[
                 FetchTopic(
                     topic_id=TOPIC_ID,
-                    partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)],
+                    partitions=[FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)],
                 )
             ],
         )
-        (data,) = brokers.hosts[1].ask(request, 17).responses[0].partitions
-        assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert not data.records
+        data: PartitionData = brokers.hosts[1].ask(request, 17).responses[0].partitions[0]
+        return data
 
 
 def test_a_damaged_batch_is_not_replicated(brokers: ReplicaBrokers) -> None:

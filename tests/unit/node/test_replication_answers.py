@@ -8,10 +8,16 @@ import pytest
 
 from harness.replica_brokers import TOPIC_ID, ReplicaBrokers
 from harness.two_brokers import change_metadata
+from headrace.node.effects import Mute
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_partition import AlterPartitionResponse
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState
-from headrace.protocol.metadata_records import BrokerEndpoint, RegisterBrokerRecord
+from headrace.protocol.metadata_records import (
+    BrokerEndpoint,
+    ClientQuotaRecord,
+    EntityData,
+    RegisterBrokerRecord,
+)
 
 
 @pytest.fixture
@@ -24,6 +30,22 @@ def brokers() -> ReplicaBrokers:
 
 def ends(brokers: ReplicaBrokers) -> list[int]:
     return [brokers.partition(id).opened(brokers.clock.now()).log_end_offset for id in brokers.hosts]
+
+
+def test_fetches_of_replicas_have_no_quota(brokers: ReplicaBrokers) -> None:
+    """Neither of bytes nor of time, and their connections are never muted."""
+    leader = brokers.hosts[1]
+    entity = [EntityData(entity_type="client-id", entity_name=None)]
+    for key in ("consumer_byte_rate", "request_percentage"):
+        change_metadata(leader, ClientQuotaRecord(entity=entity, key=key, value=1.0))
+    assert leader.node.quotas.version is not None
+    replica = Replica(brokers)
+    leader.effects.clear()
+    for epoch in range(3):
+        answer = replica.fetch(epoch)
+        assert (answer.error_code, answer.throttle_time_ms) == (0, 0)
+        assert replica.connection.meters is None
+    assert not any(isinstance(effect, Mute) for effect in leader.effects)
 
 
 class Replica:

@@ -13,7 +13,7 @@ from harness.node_groups import SETTINGS, find
 from harness.rules import Rules
 from headrace.machines.security.acl_rules import Operation, ResourceType
 from headrace.node.connection import Connection
-from headrace.node.fetch_fast_path import ParkedFastFetch
+from headrace.node.parked_fetches import ParkedFastFetch
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.protocol.messages.offset_commit import (

@@ -19,6 +19,7 @@ from headrace.node.metadata_log import MetadataLog
 from headrace.node.metrics import Metrics
 from headrace.node.peers import Peers
 from headrace.node.ports import Deadlines, Jobs, Lifecycle, Ports, Reports
+from headrace.node.quotas import Quotas
 from headrace.node.routes import SERVED, SERVED_TO_NODES, Routes
 from headrace.node.settings import LiveSettings, Settings
 from headrace.node.waiting import Waiting
@@ -58,7 +59,7 @@ class RoleParts:
         self.deadlines = Deadlines()
         self.jobs = Jobs(self.effects)
         self.reports = Reports(self.effects, self.lifecycle)
-        self.waiting = Waiting(self.effects, self.deadlines, self.reports)
+        self.waiting = Waiting(self.effects, self.deadlines, self.reports, Quotas(self.settings))
         peers = Peers(1, self.effects, self.deadlines)
         self.ports = Ports(self.deadlines, self.jobs, self.reports, self.lifecycle, self.waiting, peers)
         self.metrics = Metrics()

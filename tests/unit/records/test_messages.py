@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from types import ModuleType
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from harness.interpreted import interpreted
 from headrace.records import _codec, _messages
+from headrace.records.compiled import COMPILED
 from headrace.records.errors import CorruptRecords
 
 HEADERS = (("trace", b"7"), ("empty", b""), ("null", None), ("trace", b"8"))
@@ -137,3 +140,44 @@ def test_a_message_matches_by_position(module: ModuleType) -> None:
             assert (offset, key, value) == (40, b"k0", b"v0")
         case other:
             pytest.fail(repr(other))
+
+
+class Held:
+    """Something that a deserializer makes."""
+
+    message: Any = None
+
+
+@pytest.mark.parametrize("name", ["key", "value"])
+def test_a_message_and_what_it_holds_can_be_a_cycle(module: ModuleType, name: str) -> None:
+    (message,) = taken(unread(module), 1)
+    held = Held()
+    setattr(message, name, held)
+    held.message = message
+    gone = weakref.ref(held)
+    del message, held
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_value_that_becomes_part_of_a_cycle_later(module: ModuleType) -> None:
+    (message,) = taken(unread(module), 1)
+    held = Held()
+    message.value = {"plain": 1}  # the collector does not visit such a dict until it holds something else
+    message.value |= {"message": message, "held": held}
+    gone = weakref.ref(held)
+    del message, held
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_collector_does_not_visit_messages_of_bytes() -> None:
+    """Millions of them are read, and none can be in a cycle."""
+    if not COMPILED:
+        pytest.skip("plain Python cannot hide objects from the collector")
+    first, second = taken(unread(_messages), 2)
+    assert not gc.is_tracked(first)
+    second.value = "text"
+    assert not gc.is_tracked(second)
+    second.value = []
+    assert gc.is_tracked(second)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import pytest
+
 from headrace.server.logs import REPEATS_MAX, REPEATS_PERIOD_S, Log
 
 
@@ -59,3 +61,13 @@ def test_floods_are_counted() -> None:
     assert f"held_back={100 - REPEATS_MAX}" in lines[REPEATS_MAX]
     assert "number=100" in lines[-1]
     assert len(lines) == REPEATS_MAX + 2
+
+
+@pytest.mark.parametrize("format", ["text", "json"])
+def test_no_control_character_of_a_client_reaches_a_terminal(format: str) -> None:
+    lines: list[str] = []
+    log = Log(format=format, write=lines.append)
+    log.warning("refused", name="a\x7f\x1b[31m\x9b\u202e\nb", client="x\x7f")
+    (line,) = lines
+    assert all(" " <= character <= "~" for character in line[:-1])
+    assert "\\u007f" in line

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pickle  # noqa: TID251  # of our own values: Spark does it
+
 import pytest
 
+from headrace.base.secret import Secret, revealed
 from headrace.client.cluster import TopicPartition
+from headrace.client.settings.configuration import Configuration
+from headrace.client.settings.keys import consumer_keys
+from headrace.client.threads.range_reader import task_settings
 from headrace.spark.errors import InvalidOption
+from headrace.spark.formats import read_formats
 from headrace.spark.options import (
     EARLIEST,
     LATEST,
@@ -16,6 +23,7 @@ from headrace.spark.options import (
     parse_offsets,
     read_options,
 )
+from headrace.spark.sink_options import sink_options
 
 SERVERS = {"kafka.bootstrap.servers": "here:9092"}
 
@@ -147,3 +155,57 @@ def test_offsets_are_the_same_text_however_they_were_found():
     assert list(text["a"].items()) == [("9", 2), ("10", 1), ("id", "id-of-a")]
     assert offsets_from_json(text) == Offsets({two: 2, one: 1}, {"a": "id-of-a"})
     assert parse_offsets('{"a": {"9": 2, "10": 1}}', "x") == Offsets({two: 2, one: 1})
+
+
+def test_secrets_do_not_show_themselves_in_options_and_tasks() -> None:
+    """Spark prints its objects in plans and in traces of failed tasks. Tasks still have the passwords."""
+    planted = "planted-s3cret"
+    given = {
+        "kafka.bootstrap.servers": "localhost:9092",
+        "kafka.sasl.password": planted,
+        "kafka.sasl.jaas.config": f'x.PlainLoginModule required username="a" password="{planted}";',
+        "kafka.ssl.key.password": planted,
+        "subscribe": "t",
+        "valueFormat": "json",
+        "schema.registry.url": f"http://user:{planted}@localhost:8081",
+        "schema.registry.user": "user",
+        "schema.registry.password": planted,
+    }
+    source = read_options(given, is_stream=False)
+    formats = read_formats(source)
+    task = task_settings(source.settings, source.isolation_level)
+    without = {name: text for name, text in given.items() if name != "subscribe"}
+    sink = sink_options(without | {"topic": "t"}, is_stream=True, overwrite=False)
+    for value in (source, source.admin_settings, formats, task, sink, sink.admin_settings):
+        assert planted not in f"{value} {value!r}"
+    for settings in (task, sink.settings):
+        again = pickle.loads(pickle.dumps(settings))
+        assert revealed(again["sasl.password"]) == planted
+        assert Configuration(consumer_keys(), task).text("sasl.password") == planted
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name", "is_secret"),
+    [
+        ("sasl.mechanisms", "sasl.mechanism", False),
+        ("sasl_password", "sasl.password", True),
+        (
+            "sasl.oauthbearer.client.credentials.client.secret",
+            "sasl.oauthbearer.client.secret",
+            True,
+        ),
+        ("ssl.key.pem", "ssl.keystore.key", True),
+    ],
+)
+def test_names_of_other_clients_reach_every_client_and_are_as_secret(spelling, name, is_secret):
+    """The driver's admin client used to lose them, and passwords showed themselves."""
+    given = {**SERVERS, f"kafka.{spelling}": "planted"}
+    source = read_options({**given, "subscribe": "a"}, is_stream=True)
+    sink = sink_options({**given, "topic": "a"}, is_stream=True, overwrite=False)
+    for settings in (source.settings, source.admin_settings, sink.settings, sink.admin_settings):
+        value = settings[name]
+        assert isinstance(value, str | Secret)
+        assert revealed(value) == "planted"
+        assert ("planted" in repr(settings)) is not is_secret
+    with pytest.raises(InvalidOption, match="is set twice"):
+        read_options({**given, "subscribe": "a", f"kafka.{name}": "again"}, is_stream=True)

@@ -11,7 +11,7 @@ import pytest
 from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import TimedOut
-from headrace.spark.errors import DataLost, TopicRecreated
+from headrace.client.threads.range_reader import DataLost, TopicRecreated
 from headrace.spark.loss import Loss
 from headrace.spark.options import Offsets, OffsetSpec, read_options
 from headrace.spark.planning import Limit, StreamPlanner
@@ -115,12 +115,17 @@ def test_progress_is_committed_once_and_before_the_next_batch():
     assert story.cluster.committed == [{A: 0}, {A: 10}]
 
 
-def test_a_group_that_cannot_be_told_stops_nobody():
+def test_a_group_that_cannot_be_told_stops_nobody(caplog):
     story = Story(Cluster(ends={A: 10}, refuses_commits=True))
     assert story.latest(p0=0) == {"0": 10}
+    story.latest(p0=5)
+    assert len(caplog.records) == 1, "not with each micro-batch"
     story.cluster.refuses_commits = False
     story.latest(p0=0)
     assert story.cluster.committed == [{A: 0}], "it is tried again"
+    story.cluster.refuses_commits = True
+    story.latest(p0=5)
+    assert len(caplog.records) == 2
 
 
 def test_a_small_batch_waits_but_not_for_ever():

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from headrace.base.time import Instant, Now
+from headrace.storage.config import LogConfig
 from headrace.storage.faulty_disk import FaultyDisk
+from headrace.storage.log import PartitionLog
 from headrace.storage.memory_disk import MemoryDisk
 
 
@@ -21,6 +26,8 @@ def synced(scene):
     done = [call for call in scene.disk.calls[before:] if call.operation in ("sync", "sync_dir")]
     return [call.path.rpartition("/")[2] if call.operation == "sync" else f"{call.path}/" for call in done]
 
+
+NOW = Now(Instant(0.0), 1_700_000_000_000)
 
 FIRST_LOG = "00000000000000000000.log"
 
@@ -111,3 +118,37 @@ def test_after_a_truncation_the_names_and_epochs_are_synced_though_nothing_was_a
     assert "orders-0/" in again
     assert "leader-epoch-checkpoint" in again
     assert synced(scene) == []
+
+
+class TestACutThatIsAnnounced:
+    def announced(self, scene: Any) -> PartitionLog:
+        log = scene.open()
+        for _ in range(6):
+            scene.append()
+        scene.flush()
+        assert log.promise_less(3)
+        return log
+
+    def test_a_flush_before_the_cut_does_not_count_for_what_is_cut_off(self, scene: Any) -> None:
+        log = self.announced(scene)
+        scene.flush()
+        assert log.flushed_offset == 3
+        log.cut_to(3, scene.wall_ms)
+        scene.append(2, leader_epoch=1)
+        scene.append(2, leader_epoch=1)
+        assert (log.flushed_offset, log.log_end_offset) == (3, 7)
+        scene.flush()
+        assert log.flushed_offset == 7
+
+    def test_no_flush_is_due_before_the_cut(self, scene: Any) -> None:
+        scene.config = LogConfig(flush_messages=1)
+        log = self.announced(scene)
+        assert not log.needs_flush(NOW)
+        log.keep_all()
+        assert log.needs_flush(NOW)
+
+    def test_a_cut_that_does_not_come_is_forgotten(self, scene: Any) -> None:
+        log = self.announced(scene)
+        log.keep_all()
+        scene.flush()
+        assert log.flushed_offset == 6

@@ -7,6 +7,7 @@ import pytest
 from headrace.storage.config import LogConfig
 from headrace.storage.errors import DiskFull, RecordListTooLarge
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
+from headrace.storage.file_list import FILE_LIST
 from headrace.storage.open_files import OpenFiles
 
 HOUR_MS = 3_600_000
@@ -135,8 +136,11 @@ class TestFilesMadeAhead:
         before = len(scene.disk.calls)
         scene.log.roll(scene.wall_ms)
         calls = [call for call in scene.disk.calls[before:] if not call.path.endswith(".snapshot")]
+        of_list = [call.operation for call in calls if call.path.endswith(FILE_LIST)]
+        calls = [call for call in calls if not call.path.endswith(FILE_LIST)]
         assert [call.operation for call in calls if call.operation != "append"] == ["open", *["rename"] * 3]
         assert calls[-1].path.endswith(".log"), "the log comes last"
+        assert of_list == ["open", "append"]
         scene.append()
         assert bases_of_segments(scene) == [0, 1]
         assert scene.bases() == [0, 1]

@@ -156,6 +156,10 @@ class DelegationToken(NamedTuple):
     expires_ms_max: int  # renewals end here
     renewers: list[str]
 
+    def __repr__(self) -> str:
+        """Without the secret."""
+        return f"DelegationToken({self.token_id!r}, [hidden], {self.owner!r}, expires_ms={self.expires_ms})"
+
 
 def create_token(
     *, owner: str | None = None, renewers: Iterable[str] = (), lifetime_ms: int = BROKERS_CHOICE

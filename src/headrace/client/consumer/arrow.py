@@ -42,6 +42,26 @@ def table_of(columns: Columns) -> "pyarrow.Table":
     return pa.Table.from_arrays(list(found.values()), list(found))
 
 
+def table_below(columns: Columns, end_offset: int) -> "pyarrow.Table":
+    """As `table_of`; of records of one partition, in order, those with offsets below `end_offset`."""
+    table = table_of(columns)
+    if columns.row_count and columns.offsets[columns.row_count - 1] >= end_offset:
+        return table.slice(0, _count_below(columns, end_offset))
+    return table
+
+
+def _count_below(columns: Columns, end_offset: int) -> int:
+    low, high = 0, columns.row_count
+    offsets = columns.offsets
+    while low < high:
+        middle = (low + high) // 2
+        if offsets[middle] < end_offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 def _part(column: object, size: int) -> "pyarrow.Buffer":
     """The first bytes of a column, which may have room for more."""
     import pyarrow as pa

@@ -386,7 +386,7 @@ class OffsetFetches:
     def advance(self, now: Instant) -> None:
         for lookup in list(self._lookups):
             if now >= lookup.deadline:
-                self._end(lookup, {}, lookup.error or TimedOut("committed offsets were not read in time"))
+                self._end(lookup, {}, _late(lookup.error))
             elif lookup.is_under_way:
                 continue
             elif not lookup.partitions:
@@ -492,6 +492,17 @@ class OffsetFetches:
         for lookup in list(self._lookups):
             if not lookup.is_under_way:
                 self._end(lookup, {}, error)
+
+
+def _late(error: ClientError | None) -> ClientError:
+    """Why a lookup was not answered in time. An error that was expected to pass is only the cause: whoever
+    asks again, as a consumer does, is to take it for passing, too.
+    """
+    if error is not None and error.is_retriable:
+        return error
+    late = TimedOut("committed offsets were not read in time")
+    late.__cause__ = error
+    return late
 
 
 def _may_pass(error: ClientError) -> bool:

@@ -389,6 +389,10 @@ class Connection:
         answer = _decoded(asked, asked.version, frame)
         request: SaslAuthenticateRequest | None
         if asked.api_key == SaslHandshakeRequest.KEY:
+            if self._is_known and answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+                # Brokers renew a session once a second at the most, and one that ends with its token may be
+                # shorter. A new connection logs in again, or is told that the token has expired.
+                raise ConnectionLost("the broker does not renew the session so soon again")
             request = login.accepted(answer)
         else:
             request = login.continued(answer)

@@ -2,7 +2,9 @@
 
 Every batch of an idempotent producer has an id, an epoch and the sequence number of its first record. The
 broker accepts the batch only where the sequence goes on, and recognises the last five batches when they come
-again. So a batch keeps its numbers through all retries, unless it is certain that the broker never took it.
+again. So a batch keeps its numbers through all retries, unless it is certain that no broker ever took it. If
+that is not certain, and its numbers cannot be used any more because of a gap before them, the batch is given
+up: under other numbers it might be written twice. (Java's producer sends it again.)
 
     a batch: new --numbered--> tracked --acknowledged--> gone
                                   |----expired, result unknown--> unresolved, until all tracked are answered
@@ -37,6 +39,7 @@ class PartitionSequences:
     """The sequence numbers of one partition."""
 
     __slots__ = (
+        "doubtful",
         "last_acked_offset",
         "last_acked_sequence",
         "next_sequence",
@@ -52,6 +55,7 @@ class PartitionSequences:
         self.last_acked_offset = NO_OFFSET
         # Batches that have a number and are not acknowledged, in the order of their numbers.
         self.tracked: list[Batch] = []
+        self.doubtful: set[Batch] = set()  # those of them that a broker may have written
         # The sequence after the batches that expired, if any: it is unknown whether the broker has them.
         self.unresolved: int | None = None
 
@@ -80,6 +84,7 @@ class PartitionSequences:
 
     def drop(self, batch: Batch) -> None:
         """Stops tracking a batch."""
+        self.doubtful.discard(batch)
         if batch in self.tracked:
             self.tracked.remove(batch)
 
@@ -102,6 +107,9 @@ class PartitionSequences:
     def split(self, batch: Batch, parts: list[Batch]) -> None:
         """Replaces a batch by its parts, which share its numbers."""
         at = self.tracked.index(batch)
+        if batch in self.doubtful:
+            self.doubtful.remove(batch)
+            self.doubtful.update(parts)
         sequence = batch.base_sequence
         for part in parts:
             part.identify(batch.producer_id, batch.producer_epoch, sequence)
@@ -175,6 +183,9 @@ class Sequences:
     def want_restart(self, at: TopicPartition) -> None:
         """After a gap: the partition starts over in a new epoch."""
         self._to_restart[at] = None
+
+    def will_restart(self, at: TopicPartition) -> bool:
+        return at in self._to_restart
 
     @property
     def wants_restart(self) -> bool:

@@ -50,7 +50,7 @@ class ProducerMethods(Client):
         waiter = self._new_waiter()
         # Not the system's randomness: the sticky partitioner needs a number for every few records, and a
         # system call releases the GIL while the caller holds the lock that the sender's thread waits for.
-        core = ProducerCore(options, waiter, random.Random(), clock=clock, wall_ms=wall_ms)
+        core = ProducerCore(options, waiter, random.Random(), clock=clock, wall_ms=wall_ms)  # nosec B311  # partitions and pauses
         self._core = core
         self._open_driver(
             core.sender,

@@ -217,6 +217,14 @@ _OF_SEQUENCES = (
     ErrorCode.UNKNOWN_PRODUCER_ID,
     ErrorCode.INVALID_PRODUCER_EPOCH,
 )
+# The leader may have written the batch before it stopped to lead, or to wait for its followers.
+MAYBE_WRITTEN = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
 NO_LOG_START = -1
 
 

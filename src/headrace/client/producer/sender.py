@@ -24,6 +24,7 @@ from headrace.client.errors import (
     ProducerClosed,
     RecordLost,
     TransactionAborted,
+    Unreachable,
 )
 from headrace.client.network.reachability import Reachability
 from headrace.client.producer._accumulator import Accumulator
@@ -31,6 +32,7 @@ from headrace.client.producer._batch import Batch, PartitionQueue
 from headrace.client.producer.deliveries import Flush
 from headrace.client.producer.idempotence import ProducerIdentity, Sequences
 from headrace.client.producer.produce_requests import (
+    MAYBE_WRITTEN,
     Outcome,
     ProducerMetrics,
     SentBatch,
@@ -261,6 +263,8 @@ class Sender:
         if isinstance(answer, ClientError):
             for at, sent in request.batches.items():
                 self.cluster.mark_stale(at.topic)
+                if not isinstance(answer, Unreachable):  # else it was never sent
+                    self._doubt(at, sent)
                 self._retry_or_fail(now, at, sent.batch, answer)
         elif self.settings.acks == 0:
             for at, sent in request.batches.items():
@@ -286,6 +290,7 @@ class Sender:
             self.cluster.mark_stale(at.topic)
             error = BadResponse(f"the broker's Produce response does not mention partition {at}")
             error.is_retriable = True
+            self._doubt(at, sent)
             self._retry_or_fail(now, at, sent.batch, error)
 
     def _handle_partition(
@@ -328,6 +333,8 @@ class Sender:
                 self.cluster.mark_stale(at.topic)
         if outcome is Outcome.RESTART:
             self._restart(at)
+        elif told.error_code in MAYBE_WRITTEN:
+            self._doubt(at, sent)
         error.is_retriable = outcome is not Outcome.REFUSED
         if outcome is Outcome.REFUSED and told.record_errors:
             self._fail_refused(at, batch, error, name_refused_records(batch, at, told, error))
@@ -339,9 +346,40 @@ class Sender:
     def _restart(self, at: TopicPartition) -> None:
         """Starts the partition's sequence over at 0: in a new epoch, or in a transaction in the same one."""
         if self.transaction is None:
-            self.sequences.want_restart(at)
+            self._want_restart(at)
         else:
             self.sequences.of(at).restart(self.sequences.producer)
+
+    def _want_restart(self, at: TopicPartition) -> None:
+        """Batches that a broker may have written are given up: with other numbers the next leader, which may
+        have them, would write them again.
+        """
+        self.sequences.want_restart(at)
+        order = self.sequences.of(at)
+        for batch in [batch for batch in order.tracked if batch in order.doubtful]:
+            self._fail_doubtful(at, batch)
+
+    def _doubt(self, at: TopicPartition, sent: SentBatch) -> None:
+        """It is unknown whether a broker wrote the batch, as it was sent."""
+        batch = sent.batch
+        if batch.is_settled or not self.settings.is_idempotent or self.transaction is not None:
+            return
+        if sent.was_renumbered or self.sequences.will_restart(at):
+            self._fail_doubtful(at, batch)
+        else:
+            self.sequences.of(at).doubtful.add(batch)
+
+    def _fail_doubtful(self, at: TopicPartition, batch: Batch) -> None:
+        queue = batch.queue
+        if batch in queue.waiting:
+            queue.waiting.remove(batch)
+            if not queue.waiting:
+                del self.accumulator.busy[queue]
+        said = (
+            f"{batch.count} records for partition {at} were sent but not acknowledged, and the leader lacks"
+            " records before them: sent again, they might be written twice"
+        )
+        self._settle(batch, RecordLost(said))
 
     def _complete(self, at: TopicPartition, sent: SentBatch, base_offset: int, append_time_ms: int) -> None:
         batch = sent.batch
@@ -412,7 +450,8 @@ class Sender:
         the error for who sent its records.
         """
         if batch.base_sequence != NO_SEQUENCE and self.transaction is None:
-            self.sequences.want_restart(at)
+            self.sequences.of(at).doubtful.discard(batch)
+            self._want_restart(at)
         self._fail(batch, error, shown)
 
     def _fail_unknown(self, at: TopicPartition, batch: Batch, error: ClientError) -> None:

@@ -20,6 +20,8 @@ from headrace.client.security.sasl import Token
 
 TIMEOUT_S = 10.0
 ANSWER_BYTES_MAX = 256 * 1024  # tokens have some kilobytes
+REASON_CHARACTERS_MAX = 300
+_TRY_AGAIN = (408, 425, 429)
 
 
 @dataclass(slots=True, frozen=True)
@@ -46,8 +48,10 @@ class ClientCredentials:
                 data = read_until(answer, ANSWER_BYTES_MAX, deadline)
         except urllib.error.HTTPError as error:
             with error:
-                said = error.read(500).decode(errors="replace")
-            raise TokenUnavailable(f"{self.url} answered {error.code}: {said}") from error
+                refused = TokenUnavailable(f"{self.url} answered {error.code}: {_reason(error)}")
+            # as Kafka's client sees it: asked again, the same is answered to the same id and secret
+            refused.is_retriable = error.code >= 500 or error.code in _TRY_AGAIN
+            raise refused from None
         except RedirectRefused as error:
             refused = TokenUnavailable(
                 f"{self.url} redirects to {error.target} ({error.code}); the client secret is not sent there"
@@ -69,3 +73,14 @@ class ClientCredentials:
             raise TokenUnavailable(f"{self.url} answered without an access_token") from error
         is_timed = isinstance(lifetime_s, int | float) and lifetime_s > 0
         return Token(str(value), lifetime_s if is_timed else None)
+
+
+def _reason(error: urllib.error.HTTPError) -> str:
+    """In one line: as RFC 6749 §5.2 has it, or the status; pages for people are left out."""
+    try:
+        answer = json.loads(error.read(ANSWER_BYTES_MAX))
+        parts = [answer["error"], *([answer["error_description"]] if "error_description" in answer else [])]
+        said = ": ".join(" ".join(str(part).split()) for part in parts)
+    except (OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError):
+        said = str(error.reason)
+    return said[:REASON_CHARACTERS_MAX]

@@ -17,6 +17,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from headrace.base.secret import Secret, revealed
 from headrace.client.errors import InvalidInput
 from headrace.client.settings.keys import OTHER_NAMES, all_keys
 from headrace.machines.configs.definition import KEPT_DOC, ConfigKey, ConfigType
@@ -40,8 +41,8 @@ def given_settings(
     return {**(config or {}), **more}
 
 
-class Configuration(Mapping[str, ConfigValue]):
-    """Every key with its value, by Kafka's names.
+class Configuration(Mapping[str, "ConfigValue | Secret"]):
+    """Every key with its value, by Kafka's names. Passwords and keys are `Secret`s.
 
     >>> given = {"bootstrap.servers": "localhost:9092", "linger_ms": 20}
     >>> configuration = Configuration(producer_keys(), given)
@@ -51,7 +52,7 @@ class Configuration(Mapping[str, ConfigValue]):
 
     def __init__(self, known: dict[str, ConfigKey], given: Mapping[str, object]) -> None:
         self.given: set[str] = set()  # by the user
-        self._values: dict[str, ConfigValue] = {}
+        self._values: dict[str, ConfigValue | Secret] = {}
         self._objects: dict[str, object] = {}
         for spelling, value in given.items():
             key = known[canonical_name(known, spelling)]
@@ -61,14 +62,16 @@ class Configuration(Mapping[str, ConfigValue]):
             if key.allowed == "object":
                 self._objects[key.name] = value
             else:
-                self._values[key.name] = _read(key, value)
+                read = _read(key, revealed(value) if isinstance(value, Secret) else value)
+                is_secret = key.is_sensitive and isinstance(read, str)
+                self._values[key.name] = Secret(read) if is_secret else read  # type: ignore[arg-type]
         for name, key in known.items():
             if name not in self._values:
                 if key.is_required:
                     raise InvalidSetting(f"{name} is required")
                 self._values[name] = parse_value(key, key.default)
 
-    def __getitem__(self, name: str) -> ConfigValue:
+    def __getitem__(self, name: str) -> ConfigValue | Secret:
         return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -100,7 +103,10 @@ class Configuration(Mapping[str, ConfigValue]):
         return value
 
     def text(self, name: str) -> str:
+        """Also of a secret."""
         value = self._values[name]
+        if isinstance(value, Secret):
+            return value.reveal()
         assert isinstance(value, str)
         return value
 

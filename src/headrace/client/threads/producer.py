@@ -147,7 +147,7 @@ class SinkAttempt(BlockingClient):
         core = ProducerCore(
             options,
             _NobodyWaits(),
-            random.Random(),  # as in `ProducerMethods`
+            random.Random(),  # nosec B311  # as in `ProducerMethods`
             clock=clock,
             wall_ms=wall_ms,
             new_transaction=attempt_factory(attempt_id),

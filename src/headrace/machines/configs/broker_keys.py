@@ -53,8 +53,20 @@ controller.quorum.retry.backoff.ms int 20 0.. low ro
     Shortest wait before a request in the metadata quorum that failed is sent again.
 controller.quorum.voters list "" * high ro
     The controllers that vote, as id@host:port, the same on every node. The first election needs all of them, later elections a majority.
+controller.quota.window.num int 11 1.. low ro
+    Number of windows of the quota controller_mutation_rate: so much may be used at once.
+controller.quota.window.size.seconds int 1 1.. low ro
+    Length of a window of the quota controller_mutation_rate.
 default.replication.factor int 1 * medium ro
     Number of replicas of a topic, if the request to create it does not say. The value of the active controller counts.
+delegation.token.expiry.check.interval.ms long 3600000 1.. low ro
+    How often the active controller removes delegation tokens that have expired.
+delegation.token.expiry.time.ms long 86400000 1.. medium ro
+    How long a delegation token counts before it has to be renewed.
+delegation.token.max.lifetime.ms long 604800000 1.. medium ro
+    How long a delegation token counts with all its renewals.
+delegation.token.secret.key password null * medium ro
+    Secret from which delegation tokens are made, the same on all nodes. Without it there are none.
 delete.topic.enable boolean true * high ro
     Whether topics can be deleted.
 fetch.max.bytes int 57671680 1024.. medium ro
@@ -66,9 +78,9 @@ inter.broker.listener.name string null * medium ro
 internal.metadata.log.segment.bytes int null * low internal
     Segment size of the metadata log without its lower bound; for tests.
 listener.security.protocol.map string SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT * low broker
-    Security protocol of each listener name. Listeners must be PLAINTEXT; entries for names that are not among the listeners may be anything.
-listeners list PLAINTEXT://:9092 * high broker
-    Addresses to listen on, as NAME://host:port; port 0 takes a free one.
+    Security protocol of each listener name. Entries for names that are not among the listeners may be anything.
+listeners list PLAINTEXT://127.0.0.1:9092 * high broker
+    Addresses to listen on, as NAME://host:port; port 0 takes a free one. By default only programs on the same computer can reach the node (Kafka's default are all addresses).
 log.cleaner.backoff.ms long 15000 0.. medium cluster
     How long the cleaner waits when no log needs compaction.
 log.cleaner.dedupe.buffer.size long 134217728 * medium cluster
@@ -143,8 +155,10 @@ log.segment.bytes int 1073741824 1048576.. high cluster
     Size at which a segment is closed and a new one begins.
 log.segment.delete.delay.ms long 60000 0.. high cluster
     Time between the deletion of a segment from the log and the removal of its files.
+max.connection.creation.rate int 2147483647 0.. medium cluster
+    Largest number of new connections per second; more of them wait. A listener may have its own.
 max.connections int 2147483647 0.. medium cluster
-    Largest number of connections; the broker refuses more.
+    Largest number of connections; the broker refuses more. A listener may have its own.
 max.connections.per.ip int 2147483647 0.. medium cluster
     Largest number of connections from one IP address.
 max.connections.per.ip.overrides string "" * medium cluster
@@ -179,6 +193,10 @@ producer.id.expiration.ms int 86400000 1.. low cluster
     How long a partition keeps the state of a producer that writes nothing.
 queued.max.request.bytes long -1 * medium ro
     Memory of all requests in progress, in bytes, at which the broker stops reading from connections; -1 is the default.
+quota.window.num int 11 1.. low ro
+    Number of windows over which the rates of clients with quotas are measured.
+quota.window.size.seconds int 1 1.. low ro
+    Length of a window over which the rates of clients with quotas are measured.
 replica.fetch.max.bytes int 1048576 0.. medium ro
     Records of one partition that a follower fetches at once, in bytes.
 replica.fetch.min.bytes int 1 * high ro
@@ -196,9 +214,53 @@ replica.socket.timeout.ms int 30000 * high ro
 sasl.enabled.mechanisms list GSSAPI * medium ro
     Mechanisms of SASL listeners: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. The default, Kafka's own, is not supported, so a SASL listener needs this setting.
 sasl.jaas.config password null * medium ro
-    Users of PLAIN with their passwords, as listener.name.<name>.plain.sasl.jaas.config. Without any, passwords are checked by the users' SCRAM credentials.
+    As listener.name.<name>.<mechanism>.sasl.jaas.config: users of PLAIN with their passwords (without any, passwords are checked by the users' SCRAM credentials), and username and password with which this node logs in at such a listener of the others.
+sasl.login.refresh.buffer.seconds short 300 * medium broker
+    How long before a token's end the next one is fetched at the latest, if a node logs in at others with OAUTHBEARER and tokens live long enough for it.
+sasl.login.refresh.min.period.seconds short 60 * medium broker
+    How long a node waits at least before it fetches its next token, if tokens live long enough for it.
+sasl.login.refresh.window.factor double 0.8 * medium broker
+    Share of a token's lifetime after which a node fetches its next one.
+sasl.login.refresh.window.jitter double 0.05 * medium broker
+    Up to this share of the lifetime later, drawn each time.
+sasl.login.retry.backoff.max.ms long 10000 * low ro
+    Longest wait before a token that could not be fetched is fetched again.
+sasl.login.retry.backoff.ms long 100 * low ro
+    First wait before a token that could not be fetched is fetched again; it doubles each time.
+sasl.mechanism.controller.protocol string GSSAPI * high ro
+    How nodes log in at controllers' SASL listeners: PLAIN, OAUTHBEARER, or SCRAM with a single controller. The default, Kafka's own, is not supported.
+sasl.mechanism.inter.broker.protocol string GSSAPI * medium broker
+    How brokers log in at each other's SASL listener: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. The default, Kafka's own, is not supported.
+sasl.oauthbearer.client.credentials.client.id string null * medium ro
+    Who this node is at the identity provider that hands out its tokens (OAuth 2.0 client credentials).
+sasl.oauthbearer.client.credentials.client.secret password null * medium ro
+    The secret that goes with sasl.oauthbearer.client.credentials.client.id.
+sasl.oauthbearer.clock.skew.seconds int 30 * low ro
+    How much the clocks of the identity provider and of this broker may differ.
+sasl.oauthbearer.expected.audience list "" * high ro
+    Audiences of which a token must name one (its claim aud). If it is empty, tokens that name an audience are refused.
+sasl.oauthbearer.expected.issuer string null * high ro
+    Who must have issued a token (its claim iss).
+sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000 * low ro
+    How often the keys of the identity provider are fetched.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000 * low ro
+    Longest wait before keys that could not be fetched are fetched again.
+sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100 * low ro
+    First wait before keys that could not be fetched are fetched again; it doubles each time.
+sasl.oauthbearer.jwks.endpoint.url string null * medium ro
+    Where the keys of the identity provider are (a JSON Web Key Set): https://…, file:///…, or http:// with an address of this machine.
+sasl.oauthbearer.scope string null * medium ro
+    The scope that this node asks the identity provider for.
+sasl.oauthbearer.scope.claim.name string scope * low ro
+    Claim with the scopes of a token.
+sasl.oauthbearer.sub.claim.name string sub * low ro
+    Claim with the name of a token's owner, which becomes the client's principal.
+sasl.oauthbearer.token.endpoint.url string null * medium ro
+    Where the token comes from with which this node logs in at others by OAUTHBEARER: https://… of an identity provider, http:// with an address of this machine, or file:///… with a token.
 sasl.server.max.receive.size int 524288 * medium ro
     Size of the largest request before the login.
+security.inter.broker.protocol string PLAINTEXT {PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL} medium ro
+    Security protocol of the listener that brokers use among each other, which then has the same name; instead of inter.broker.listener.name.
 socket.listen.backlog.size int 50 1.. medium ro
     Number of connections that the kernel queues until the broker accepts them.
 socket.receive.buffer.bytes int 102400 * high ro
@@ -207,42 +269,70 @@ socket.request.max.bytes int 104857600 1.. high ro
     Size of the largest request; the broker closes the connection after a larger one.
 socket.send.buffer.bytes int 102400 * high ro
     Size of a socket's send buffer; -1 is the system's default.
+ssl.allow.dn.changes boolean false * low ro
+    Whether a new certificate that is loaded while the broker runs may have another subject than the one before.
+ssl.allow.san.changes boolean false * low ro
+    Whether a new certificate that is loaded while the broker runs may lack alternative names of the one before.
 ssl.cipher.suites list "" * medium ro
     Cipher suites of TLS 1.2, by OpenSSL's names; by default those that OpenSSL considers safe.
 ssl.client.auth string none {required,requested,none} medium ro
     Whether clients of a TLS listener show a certificate: `required`, `requested` (they may), `none`.
 ssl.enabled.protocols list TLSv1.2,TLSv1.3 * medium ro
     Versions of TLS that listeners accept: TLSv1.2, TLSv1.3 or both.
-ssl.key.password password null * medium ro
+ssl.endpoint.identification.algorithm string https * low broker
+    Whether a node that connects to another one checks that its certificate is valid for the name or address in use: https, or empty for no.
+ssl.key.password password null * medium broker
     The password of the private key, if it is encrypted.
-ssl.keystore.certificate.chain password null * medium ro
+ssl.keystore.certificate.chain password null * medium broker
     The certificate of a TLS listener as PEM text, with those of the authorities in between.
-ssl.keystore.key password null * medium ro
+ssl.keystore.key password null * medium broker
     The private key of a TLS listener as PEM text.
-ssl.keystore.location string null * medium ro
-    A PEM file with certificate and private key of a TLS listener.
+ssl.keystore.location string null * medium broker
+    A PEM file with certificate and private key of a TLS listener. It may have several, each key with its certificates: clients get the one for the host that they name (SNI).
 ssl.principal.mapping.rules string DEFAULT * low ro
     From the subject of a client's certificate to the name of its principal: DEFAULT, or RULE:pattern/replacement/[LU], comma-separated. Patterns are those of RE2.
-ssl.truststore.certificates password null * medium ro
+ssl.truststore.certificates password null * medium broker
     The authorities whose certificates clients may show, as PEM text.
-ssl.truststore.location string null * medium ro
+ssl.truststore.location string null * medium broker
     A PEM file with the authorities whose certificates clients may show.
 unclean.leader.election.enable boolean false * high cluster
     Whether a replica that is not in sync may become leader; acknowledged records may be lost.
 headrace.sealed.compression.type string none {none,gzip,snappy,lz4,zstd} medium cluster
     Codec with which closed segments are recompressed in the background, for topics that do not set it.
+headrace.tenants list "" * medium cluster
+    Tenants as NAME or NAME:PARTITIONS: topics whose names begin with NAME and a dot may have so many partitions together. `headrace tenant` sets it for all brokers.
 headrace.validate.records boolean false * medium cluster
     Whether the broker decodes every produced batch and rejects invalid records, for topics that do not set it.
+headrace.audit.log string auto {auto,on,off} medium ro
+    Whether there is an audit log. `auto`: if there is an authorizer, or a listener with logins.
+headrace.audit.log.files int 8 1.. low ro
+    Largest number of files of the audit log, with the current one.
+headrace.audit.log.level string info {info,debug} low ro
+    `info`: logins, refusals and changes. `debug`: also requests that are allowed, except on fast paths.
+headrace.audit.log.max.bytes int 16777216 65536.. low ro
+    Size at which a new file of the audit log is begun.
+headrace.audit.log.path string null * medium ro
+    The file of the audit log; by default audit.log in the directory of the metadata log.
 headrace.cluster.id string null * high ro
     Id of the cluster for a new data directory; by default computed from controller.quorum.voters, or random if that is empty.
+headrace.oauthbearer.unsigned.tokens boolean false * low ro
+    Takes tokens without a signature on listeners with OAUTHBEARER, which anybody can make: for tests, and only on addresses of this machine.
 headrace.open.files.max int 2000 16.. medium ro
     Largest number of open segment and index files of all partitions; the least recently used are closed.
 headrace.metrics.host string 127.0.0.1 * low ro
-    Address of the metrics and the schema registry. They have no authentication; with the default only programs on the same computer can reach them.
+    Address of the metrics and the schema registry, with headrace.metrics.port; with the default only programs on the same computer can reach them.
 headrace.network.core boolean false * low ro
     Whether the compiled network core serves plaintext listeners (Linux only, a preview): many small requests are faster. Otherwise, and in an installation without compiled modules, asyncio's transports serve them.
 headrace.stray.retention.ms long 2592000000 -1.. medium ro
     How long the node keeps a partition directory that the metadata does not know; -1 means until `headrace strays --remove` deletes it.
 headrace.metrics.port int -1 -1..65535 low ro
-    Port of the metrics and the schema registry; -1 turns them off, 0 takes a free port.
+    Port of the metrics and the schema registry; -1 turns them off, 0 takes a free port. headrace.http.listeners says more.
+headrace.http.hosts list "" * low ro
+    Names by which HTTP clients may address this node (their Host header), with or without a port. Without any, a listener on an address of this machine alone accepts the names of it, as localhost, and others accept every name.
+headrace.http.listeners list "" * low ro
+    Addresses of the metrics and the schema registry, as http://host:port and https://host:port, one of each at the most. The certificate of https is set as for other listeners, with the prefix listener.name.https. or without one.
+headrace.http.login.required boolean null * medium ro
+    Whether HTTP clients have to log in; by default if there is an authorizer.
+headrace.http.metrics.anonymous boolean false * low ro
+    Whether the metrics are served without a login and without a right, if headrace.http.login.required or an authorizer would ask for one.
 """

@@ -55,6 +55,11 @@ class ConfigKey(NamedTuple):
         return self.type is ConfigType.PASSWORD
 
     @property
+    def is_text(self) -> bool:
+        """Neither a number nor a flag."""
+        return self.type in (ConfigType.STRING, ConfigType.LIST, ConfigType.CLASS, ConfigType.PASSWORD)
+
+    @property
     def is_internal(self) -> bool:
         return self.update == "internal"
 

@@ -12,6 +12,7 @@ from headrace.machines.configs.definition import (
     group_config_keys,
     topic_config_keys,
 )
+from headrace.machines.configs.reloaded_keys import PREFIX, dynamic_key
 
 
 class Source(IntEnum):
@@ -132,6 +133,30 @@ def describe_broker(
                 hidden(key, synonyms),
                 key.doc,
             )
+        )
+    if is_cluster_default:
+        broker = BrokerLayers({}, broker.cluster, {})
+    return described + described_listeners(broker, wanted)
+
+
+def described_listeners(broker: BrokerLayers, wanted: Iterable[str] | None) -> list[Described]:
+    """Dynamic settings of single listeners, which the table does not have."""
+    dynamic = {**broker.cluster, **broker.dynamic}
+    names = [name for name in sorted(dynamic) if name.startswith(PREFIX)]
+    asked = set(wanted or ())
+    if asked:
+        names = [name for name in names if name in asked]
+    keys = broker_config_keys()
+    described = []
+    for name in names:
+        key = keys.get(dynamic_key(name))
+        if key is None:
+            continue
+        layers = [(source, texts[name]) for source, texts in broker.sources() if name in texts]
+        synonyms = hidden(key, [Synonym(name, text, source) for source, text in layers])
+        value = None if key.is_sensitive else dynamic[name]
+        described.append(
+            Described(name, value, layers[0][0], False, key.is_sensitive, key.type, synonyms, key.doc)
         )
     return described
 

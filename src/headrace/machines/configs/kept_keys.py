@@ -17,22 +17,16 @@ auto.leader.rebalance.enable boolean true * high ro
 background.threads int 10 1.. high cluster
 client.quota.callback.class class null * low ro
     Refused: Headrace loads no Java classes.
-config.providers list "" * low cluster
-    Refused unless it is empty: values such as ${file:…} are not resolved yet.
+config.providers list "" * low ro
+    Names of providers, whose classes are config.providers.<name>.class: FileConfigProvider, EnvVarConfigProvider or DirectoryConfigProvider. Values such as ${file:path:key} and ${env:NAME} in the settings file come from them. Clients cannot use them.
 controller.performance.always.log.threshold.ms long 2000 0.. medium internal
 controller.performance.sample.period.ms long 60000 100.. medium internal
 controller.quorum.append.linger.ms int 25 0.. medium ro
 controller.quorum.auto.join.enable boolean false * low ro
-controller.quota.window.num int 11 1.. low ro
-controller.quota.window.size.seconds int 1 1.. low ro
 controller.socket.timeout.ms int 30000 * medium ro
 cordoned.log.dirs list "" * medium broker
 create.topic.policy.class.name class null * low ro
     Refused: Headrace loads no Java classes.
-delegation.token.expiry.check.interval.ms long 3600000 1.. low ro
-delegation.token.expiry.time.ms long 86400000 1.. medium ro
-delegation.token.max.lifetime.ms long 604800000 1.. medium ro
-delegation.token.secret.key password null * medium ro
 delete.records.purgatory.purge.interval.requests int 1 * medium ro
 early.start.listeners list null * high ro
 fetch.purgatory.purge.interval.requests int 1000 * medium ro
@@ -85,7 +79,6 @@ leader.imbalance.check.interval.seconds long 300 1.. high ro
 log.dir.failure.timeout.ms long 30000 1.. low ro
 log.local.retention.bytes long -2 -2.. medium cluster
 log.local.retention.ms long -2 -2.. medium cluster
-max.connection.creation.rate int 2147483647 0.. medium cluster
 metadata.max.idle.interval.ms int 500 0.. low ro
 metadata.max.retention.bytes long 104857600 * high ro
 metadata.max.retention.ms long 604800000 * high ro
@@ -102,8 +95,6 @@ principal.builder.class class org.apache.kafka.common.security.authenticator.Def
     Any class except Kafka's own is refused: Headrace loads no Java classes.
 producer.purgatory.purge.interval.requests int 1000 * medium ro
 queued.max.requests int 500 1.. high ro
-quota.window.num int 11 1.. low ro
-quota.window.size.seconds int 1 1.. low ro
 remote.fetch.max.wait.ms int 500 1.. medium cluster
 remote.list.offsets.request.timeout.ms long 30000 1.. medium cluster
 remote.log.index.file.cache.total.size.bytes long 1073741824 1.. low cluster
@@ -147,17 +138,10 @@ sasl.kerberos.service.name string null * medium broker
 sasl.kerberos.ticket.renew.jitter double 0.05 * medium broker
 sasl.kerberos.ticket.renew.window.factor double 0.8 * medium broker
 sasl.login.callback.handler.class class null * medium ro
+    Any other class than Kafka's own for OAUTHBEARER is refused: Headrace loads no Java classes.
 sasl.login.class class null * medium ro
 sasl.login.connect.timeout.ms int null * low ro
 sasl.login.read.timeout.ms int null * low ro
-sasl.login.refresh.buffer.seconds short 300 * medium broker
-sasl.login.refresh.min.period.seconds short 60 * medium broker
-sasl.login.refresh.window.factor double 0.8 * medium broker
-sasl.login.refresh.window.jitter double 0.05 * medium broker
-sasl.login.retry.backoff.max.ms long 10000 * low ro
-sasl.login.retry.backoff.ms long 100 * low ro
-sasl.mechanism.controller.protocol string GSSAPI * high ro
-sasl.mechanism.inter.broker.protocol string GSSAPI * medium broker
 sasl.oauthbearer.assertion.algorithm string RS256 ~{es256,rs256} medium ro
 sasl.oauthbearer.assertion.claim.aud string null * medium ro
 sasl.oauthbearer.assertion.claim.exp.seconds int 300 0..86400 low ro
@@ -169,24 +153,12 @@ sasl.oauthbearer.assertion.file string null * medium ro
 sasl.oauthbearer.assertion.private.key.file string null * medium ro
 sasl.oauthbearer.assertion.private.key.passphrase password null * medium ro
 sasl.oauthbearer.assertion.template.file string null * medium ro
-sasl.oauthbearer.client.credentials.client.id string null * medium ro
-sasl.oauthbearer.client.credentials.client.secret password null * medium ro
-sasl.oauthbearer.clock.skew.seconds int 30 * low ro
-sasl.oauthbearer.expected.audience list "" * high ro
-sasl.oauthbearer.expected.issuer string null * high ro
-sasl.oauthbearer.jwks.endpoint.refresh.ms long 3600000 * low ro
-sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms long 10000 * low ro
-sasl.oauthbearer.jwks.endpoint.retry.backoff.ms long 100 * low ro
-sasl.oauthbearer.jwks.endpoint.url string null * medium ro
 sasl.oauthbearer.jwt.retriever.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever * medium ro
+    Any other class than Kafka's own for OAUTHBEARER is refused: Headrace loads no Java classes.
 sasl.oauthbearer.jwt.validator.class class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator * medium ro
-sasl.oauthbearer.scope string null * medium ro
-sasl.oauthbearer.scope.claim.name string scope * low ro
-sasl.oauthbearer.sub.claim.name string sub * low ro
-sasl.oauthbearer.token.endpoint.url string null * medium ro
+    Any other class than Kafka's own for OAUTHBEARER is refused: Headrace loads no Java classes.
 sasl.server.callback.handler.class class null * medium ro
-security.inter.broker.protocol string PLAINTEXT {PLAINTEXT,SSL,SASL_PLAINTEXT,SASL_SSL} medium ro
-    Any value except PLAINTEXT is refused: there is no TLS yet.
+    Any other class than Kafka's own for OAUTHBEARER is refused: Headrace loads no Java classes.
 security.providers string null * low ro
 server.max.startup.time.ms long 9223372036854775807 0.. medium internal
 share.coordinator.append.linger.ms int -1 -1.. medium ro
@@ -205,10 +177,6 @@ share.coordinator.write.timeout.ms int 5000 1.. high ro
 share.fetch.purgatory.purge.interval.requests int 1000 * medium ro
 socket.connection.setup.timeout.max.ms long 30000 * medium ro
 socket.connection.setup.timeout.ms long 10000 * medium ro
-ssl.allow.dn.changes boolean false * low ro
-ssl.allow.san.changes boolean false * low ro
-    Any value except none is refused: there is no TLS yet.
-ssl.endpoint.identification.algorithm string https * low broker
 ssl.engine.factory.class class null * low broker
 ssl.keymanager.algorithm string SunX509 * medium broker
 ssl.keystore.password password null * medium broker

@@ -1,5 +1,4 @@
-"""Settings that are refused because Headrace cannot do what they promise: encryption between nodes,
-discovery of voters, Java classes.
+"""Settings that are refused because Headrace cannot do what they promise: discovery of voters, Java classes.
 
 Most keys without effect are for tuning, and a broker that ignores them is only slower. The keys below are
 different: a user who sets one relies on it. The start and AlterConfigs refuse such a value, and say what is
@@ -12,15 +11,21 @@ from typing import NamedTuple
 
 from headrace.machines.configs.values import InvalidConfig
 
-_NO_NODE_TLS = "Headrace's nodes reach each other without encryption, so far"
 _NO_CLASSES = "Headrace loads no Java classes, so this one would have no effect"
+_OAUTH_CLASSES = "org.apache.kafka.common.security.oauthbearer"
 _NO_DISCOVERY = "Headrace does not find voters by their addresses yet"
 
 _ADDRESS = re.compile(r"([^@\s]+):([0-9]{1,5})")
 
 LISTENER_PREFIX = "listener.name."
 LOOPBACK_HOSTS = frozenset(("localhost", "127.0.0.1", "::1"))
-EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))
+EVERY_ADDRESS = frozenset(("", "0.0.0.0", "::"))  # nosec B104  # compared with
+_LOOPBACK_ADDRESS = re.compile(r"127(?:\.[0-9]{1,3}){3}")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only programs on this machine can be behind it. 127.example.org is the name of another one."""
+    return host in LOOPBACK_HOSTS or _LOOPBACK_ADDRESS.fullmatch(host) is not None
 
 
 class _Promise(NamedTuple):
@@ -35,12 +40,25 @@ def _promise(missing: str, *harmless: str) -> _Promise:
 PROMISES = {
     "alter.config.policy.class.name": _promise(_NO_CLASSES),
     "client.quota.callback.class": _promise(_NO_CLASSES),
-    "config.providers": _promise("Headrace does not resolve values such as ${file:…} yet"),
     "create.topic.policy.class.name": _promise(_NO_CLASSES),
     "principal.builder.class": _promise(
         _NO_CLASSES, "org.apache.kafka.common.security.authenticator.defaultkafkaprincipalbuilder"
     ),
-    "security.inter.broker.protocol": _promise(_NO_NODE_TLS, "plaintext"),
+    "sasl.login.callback.handler.class": _promise(
+        _NO_CLASSES,
+        *(f"{_OAUTH_CLASSES}.{part}oauthbearerlogincallbackhandler" for part in ("", "secured.")),
+    ),
+    "sasl.oauthbearer.jwt.retriever.class": _promise(
+        _NO_CLASSES,
+        *(f"{_OAUTH_CLASSES}.{name}jwtretriever" for name in ("default", "clientcredentials", "file")),
+    ),
+    "sasl.oauthbearer.jwt.validator.class": _promise(
+        _NO_CLASSES, *(f"{_OAUTH_CLASSES}.{name}" for name in ("defaultjwtvalidator", "brokerjwtvalidator"))
+    ),
+    "sasl.server.callback.handler.class": _promise(
+        _NO_CLASSES,
+        *(f"{_OAUTH_CLASSES}.{part}oauthbearervalidatorcallbackhandler" for part in ("", "secured.")),
+    ),
 }
 
 
@@ -48,7 +66,8 @@ def check_promise(name: str, text: str) -> None:
     """Raises InvalidConfig if this setting promises what the broker does not do."""
     # a listener may have a value of its own: listener.name.external.principal.builder.class
     key = name.removeprefix(LISTENER_PREFIX).partition(".")[2] if name.startswith(LISTENER_PREFIX) else name
-    promise = PROMISES.get(key)
+    # and so may a mechanism of it: listener.name.external.oauthbearer.sasl.server.callback.handler.class
+    promise = PROMISES.get(key) or PROMISES.get(key.partition(".")[2])
     if promise is not None and text.strip().lower() not in promise.harmless:
         raise InvalidConfig(
             f"{name}={text.strip()}: {promise.missing}. To start anyway, remove this setting."

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from headrace.machines.groups.groups import Groups
 
 NO_OFFSET = -1
+NO_PARTITION = -1
 LATEST_MS = 2**63 - 1  # as far as a record can tell
 
 # The partitions of a topic.
@@ -188,6 +189,13 @@ def fetch(
         (topic, _fetched(machine, group_id, topic, partitions, require_stable))
         for topic, partitions in (_all_topics(machine, group_id) if topics is None else topics)
     ]
+
+
+def confirm(group_id: str) -> Decision:
+    """A record that changes nothing, the tombstone of an offset that nobody commits. When it is committed,
+    no other broker had become the group's coordinator before it was written.
+    """
+    return Decision(records=[tombstone((group_id, "", NO_PARTITION))])
 
 
 def _all_topics(machine: Groups, group_id: str) -> list[TopicPartitions]:

@@ -322,6 +322,10 @@ class Groups:
         """Without topics: all that the group has committed. Whoever asks as a member has an epoch."""
         return commits.fetch(self, group_id, member_id, epoch, topics, require_stable)
 
+    def confirm(self, group_id: str) -> Decision:
+        """Something to write, so that it shows whether this is still the group's coordinator."""
+        return commits.confirm(group_id)
+
     def delete_offsets(self, now: Now, group_id: str, topics: Sequence[TopicPartitions]) -> Decision:
         return commits.delete(self, group_id, topics)
 

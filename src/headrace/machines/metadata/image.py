@@ -75,7 +75,11 @@ class TopicState:
 class Endpoint(NamedTuple):
     host: str
     port: int
-    security_protocol: int
+    security_protocol: int  # PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL from 0 on
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.security_protocol in (1, 3)
 
 
 @dataclass(slots=True)

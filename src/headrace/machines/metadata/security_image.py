@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from headrace.machines.security.delegation_tokens import DelegationToken
     from headrace.machines.security.scram import Credential
 
+# The user of a credential that nobody can log in with: no request can name it. Its server key is the secret
+# from which decoys are made, what users that do not exist seem to have. As a credential it is a record that
+# Kafka's tools read, too.
+NOBODY = ""
+NOBODYS_MECHANISM = 2  # SCRAM-SHA-512
+
 # Kafka's names of the kinds of clients that have quotas.
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
@@ -51,12 +57,14 @@ def entity_order(entity: ClientQuotaEntity) -> list[tuple[str, str]]:
 
 
 class SecurityImage:
-    __slots__ = ("credentials", "quotas", "rule_ids", "rules", "tokens")
+    __slots__ = ("credentials", "credentials_version", "nobody", "quotas", "rule_ids", "rules", "tokens")
 
     def __init__(self) -> None:
         self.rules: dict[bytes, AclRule] = {}  # by id
         self.rule_ids: dict[AclRule, bytes] = {}  # no rule is there twice
         self.credentials: dict[tuple[str, int], Credential] = {}  # by user and id of the mechanism
+        self.credentials_version = 0  # another number after each change of them
+        self.nobody: Credential | None = None  # not among the users'
         self.quotas: dict[ClientQuotaEntity, dict[str, float]] = {}  # by key, as producer_byte_rate
         self.tokens: dict[str, DelegationToken] = {}  # by id
 
@@ -65,6 +73,8 @@ class SecurityImage:
         other.rules = dict(self.rules)
         other.rule_ids = dict(self.rule_ids)
         other.credentials = dict(self.credentials)
+        other.credentials_version = self.credentials_version
+        other.nobody = self.nobody
         other.quotas = {entity: dict(values) for entity, values in self.quotas.items()}
         other.tokens = dict(self.tokens)
         return other
@@ -100,15 +110,24 @@ class SecurityImage:
     def _credential(self, record: UserScramCredentialRecord) -> None:
         from headrace.machines.security.scram import Credential
 
-        self.credentials[record.name, record.mechanism] = Credential(
+        credential = Credential(
             bytes(record.salt), bytes(record.stored_key), bytes(record.server_key), record.iterations
         )
+        if record.name == NOBODY:
+            self.nobody = credential
+        else:
+            self.credentials[record.name, record.mechanism] = credential
+            self.credentials_version += 1
 
     def _remove_credential(self, record: RemoveUserScramCredentialRecord) -> None:
-        if self.credentials.pop((record.name, record.mechanism), None) is None:
+        if record.name == NOBODY:
+            self.nobody = None
+        elif self.credentials.pop((record.name, record.mechanism), None) is None:
             raise BadMetadata(
                 f"user {record.name!r} lost credentials for mechanism {record.mechanism}, but never had them"
             )
+        else:
+            self.credentials_version += 1
 
     def _quota(self, record: ClientQuotaRecord) -> None:
         """As in Kafka, a quota that is not there can be removed."""
@@ -164,6 +183,10 @@ def security_records(after: SecurityImage, before: SecurityImage) -> Iterator[Da
     for rule_id in sorted(after.rules):
         if before.rules.get(rule_id) != after.rules[rule_id]:
             yield rule_record(rule_id, after.rules[rule_id])
+    if before.nobody is not None and after.nobody is None:
+        yield RemoveUserScramCredentialRecord(name=NOBODY, mechanism=NOBODYS_MECHANISM)
+    elif after.nobody is not None and after.nobody != before.nobody:
+        yield credential_record(NOBODY, NOBODYS_MECHANISM, after.nobody)
     for user, mechanism in sorted(before.credentials.keys() - after.credentials.keys()):
         yield RemoveUserScramCredentialRecord(name=user, mechanism=mechanism)
     for user, mechanism in sorted(after.credentials):

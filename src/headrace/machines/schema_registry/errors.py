@@ -67,6 +67,10 @@ def invalid_schema(why: object) -> RegistryError:
     return RegistryError(42201, f"Invalid schema: {why}")
 
 
+def no_reference(subject: str, version: int) -> RegistryError:
+    return invalid_schema(f"no schema reference found for subject {subject!r} and version {version}")
+
+
 def invalid_version(version: object) -> RegistryError:
     return RegistryError(
         42202,

@@ -45,6 +45,7 @@ class Registry:
     def __init__(self) -> None:
         self._subjects: dict[str, Subject] = {}
         self._ids: dict[int, Schema] = {}
+        self._users: dict[int, set[str]] = {}  # the subjects of each id, also those that it had
         self._by_fingerprint: dict[bytes, int] = {}
         self._guids: dict[str, int] = {}
         self.id_max = 0  # ids are never given twice, also not after their subjects are gone
@@ -93,6 +94,7 @@ class Registry:
         if not is_newest:
             self._subjects[version.subject].versions = dict(sorted(versions.items()))
         self._ids[version.id] = version.schema
+        self._users.setdefault(version.id, set()).add(version.subject)
         self.id_max = max(self.id_max, version.id)
         self._by_fingerprint.setdefault(fingerprint(version.schema), version.id)
         self._guids[guid(version.schema)] = version.id
@@ -150,6 +152,10 @@ class Registry:
         """The versions that have this schema."""
         self.schema(id)
         return [one for one in self.all(with_deleted=with_deleted) if one.id == id]
+
+    def subjects_of(self, id: int) -> list[str]:
+        """The subjects that have this schema, or had it: data that was written with it may still be there."""
+        return sorted(self._users.get(id, ()))
 
     def all(self, *, with_deleted: bool = False) -> Iterator[Version]:
         for name in sorted(self._subjects):
@@ -358,9 +364,7 @@ class Registry:
             if number == LATEST and known is not None and known.alive():
                 version = known.alive()[-1]
             if version is None:
-                raise errors.invalid_schema(
-                    f"no schema reference found for subject {subject!r} and version {number}"
-                )
+                raise errors.no_reference(subject, number)
             self._gather(version.schema.references, found, under_way | {(subject, number)})
             found[name] = version.schema.text
 

@@ -6,6 +6,7 @@ literal `*`). `acls.py` answers questions with many of them.
 """
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 
@@ -186,6 +187,10 @@ def check_filter(which: AclFilter) -> None:
         raise InvalidAcl("Unknown entryFilter.")
 
 
+# No address is longer: 45 characters of IPv6, and the name of an interface behind them.
+ADDRESS_CHARACTERS_MAX = 64
+
+
 def host_text(host: str) -> str:
     """The one text of an address, so that `::1` is `0:0:0:0:0:0:0:1`, and IPv4 inside IPv6 is IPv4.
 
@@ -193,6 +198,11 @@ def host_text(host: str) -> str:
     """
     if host == EVERYTHING:
         return host
+    return _address_text(host) if len(host) <= ADDRESS_CHARACTERS_MAX else host
+
+
+@lru_cache(maxsize=1024)  # each new connection asks, and to read an address takes 20 µs
+def _address_text(host: str) -> str:
     from ipaddress import IPv6Address, ip_address  # here: a node without rules starts without it
 
     try:

@@ -284,7 +284,8 @@ class Authorizer:
             if rules:
                 rule = min(rules)
                 return Explanation(permission == Permission.ALLOW, str(rule), rule, self._ids[rule])
-        why = f"no rule allows {principal} {asked} from {host}; others have rules for this resource"
+        where = "" if host == EVERYTHING else f" from {host}"
+        why = f"no rule allows {principal} {asked}{where}; others have rules for this resource"
         return Explanation(False, why)
 
     def find(self, which: AclFilter) -> list[tuple[bytes, AclRule]]:

@@ -6,29 +6,25 @@ password, and the extension `tokenauth=true`.
 
     create → token --renew, by owner or renewers--> lives until max_ms at most --expire, or in time--> gone
 
-The decisions here change nothing. What was decided is written to the metadata log, and `replay` and `forget`
-apply it.
+The decisions here change nothing. What was decided is written to the metadata log, and its image has the
+tokens.
 """
 
 import hmac
 from base64 import b64encode
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headrace.base.ids import new_id_text
 from headrace.base.randomness import Randomness
-from headrace.machines.security.scram import (
-    ITERATIONS_MIN,
-    MECHANISMS,
-    SALT_BYTES,
-    Credential,
-    Mechanism,
-    credential_from_password,
-)
+from headrace.machines.security.scram import MECHANISMS, SALT_BYTES, Credential, Mechanism
 from headrace.protocol.errors import ErrorCode
 
 USER_PREFIX = "User:"
+
+# What was computed of tokens that are gone is dropped when there is more of it.
+KEPT_OF_GONE_MAX = 1000
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,12 +44,20 @@ class DelegationToken:
     expires_ms: int
     max_ms: int  # when renewals end
 
+    @property
+    def ends_ms(self) -> int:
+        return min(self.expires_ms, self.max_ms)
+
     def is_expired(self, now_ms: int) -> bool:
-        return now_ms > self.expires_ms or now_ms > self.max_ms
+        return now_ms > self.ends_ms
 
     def belongs_to(self, principal: str) -> bool:
         """Whether it is the owner, or may renew the token."""
         return principal == self.owner or principal in self.renewers
+
+    def concerns(self, principal: str) -> bool:
+        """Whether it is one of those, or has asked for the token: it may see it."""
+        return principal == self.requester or self.belongs_to(principal)
 
 
 class Expiry(NamedTuple):
@@ -61,7 +65,7 @@ class Expiry(NamedTuple):
 
     token_id: str
     token: DelegationToken | None  # with its new end; None: it is to be removed
-    expires_ms: int  # for the answer: the negative period of a token that is removed, as in Kafka
+    expires_ms: int
 
 
 class TokenRefused(Exception):
@@ -71,11 +75,14 @@ class TokenRefused(Exception):
 
 
 class DelegationTokens:
-    def __init__(self, settings: TokenSettings) -> None:
+    """The tokens of an image of the metadata, which changes under it."""
+
+    def __init__(self, settings: TokenSettings, tokens: Callable[[], Mapping[str, DelegationToken]]) -> None:
+        """`tokens` returns those of now, by id."""
         self._settings = settings
-        self._tokens: dict[str, DelegationToken] = {}
-        self._ids: dict[bytes, str] = {}  # by the secret
-        self._credentials: dict[tuple[str, str], Credential] = {}  # of tokens that were used
+        self._tokens = tokens
+        self._ids: dict[bytes, str] = {}  # by the secret, of tokens that were asked for; some may be gone
+        self._credentials: dict[tuple[str, str], Credential] = {}  # of tokens that were used; the same
 
     # --- decisions -----------------------------------------------------------------------------------
 
@@ -111,13 +118,13 @@ class DelegationTokens:
         """A negative period ends the token at once."""
         token = self._usable(principal, secret, now_ms)
         if period_ms < 0:
-            return Expiry(token.token_id, None, period_ms)
+            return Expiry(token.token_id, None, now_ms)
         shortened = replace(token, expires_ms=min(token.max_ms, now_ms + period_ms))
         return Expiry(token.token_id, shortened, shortened.expires_ms)
 
     def expired(self, now_ms: int) -> list[str]:
         """The ids of tokens that are to be removed."""
-        return sorted(token.token_id for token in self._tokens.values() if token.is_expired(now_ms))
+        return sorted(token.token_id for token in self._tokens().values() if token.is_expired(now_ms))
 
     # --- questions -----------------------------------------------------------------------------------
 
@@ -130,8 +137,10 @@ class DelegationTokens:
         key = self._settings.secret_key or ""
         return hmac.digest(key.encode(), token_id.encode(), "sha512")
 
-    def get(self, token_id: str) -> DelegationToken | None:
-        return self._tokens.get(token_id)
+    def usable(self, token_id: str, now_ms: int) -> DelegationToken | None:
+        """The token that one can log in with; None if there is none, or it has expired."""
+        token = self._tokens().get(token_id)
+        return None if token is None or token.is_expired(now_ms) or not self.is_enabled else token
 
     def visible(
         self,
@@ -139,62 +148,56 @@ class DelegationTokens:
         owners: Iterable[str] | None,
         may_describe: Callable[[DelegationToken], bool],
     ) -> list[DelegationToken]:
-        """Those of some owners, or all, that the principal may see: its own, those that it may renew, and
-        those that the authorizer allows.
+        """Those of some owners, or all, that the principal may see: its own, those that it has asked for or
+        may renew, and those that the authorizer allows.
         """
         self._check_enabled()
         wanted = None if owners is None else list(owners)
         return [
             token
-            for _, token in sorted(self._tokens.items())
-            if (wanted is None or any(token.belongs_to(owner) for owner in wanted))
-            and (token.belongs_to(principal) or may_describe(token))
+            for _, token in sorted(self._tokens().items())
+            if (wanted is None or any(token.concerns(owner) for owner in wanted))
+            and (token.concerns(principal) or may_describe(token))
         ]
 
-    def credential(self, token_id: str, mechanism: Mechanism, now_ms: int) -> Credential | None:
-        """For a login with the token; None if there is no such token, or it has expired.
+    def credential(self, token_id: str, mechanism: Mechanism) -> Credential | None:
+        """For a login with the token, if `keep` has got it."""
+        return self._credentials.get((token_id, mechanism.name))
 
-        The first time takes the milliseconds of PBKDF2, as many iterations as SCRAM requires.
-        """
-        token = self._tokens.get(token_id)
-        if token is None or token.is_expired(now_ms) or not self.is_enabled:
-            return None
-        made = self._credentials.get((token_id, mechanism.name))
-        if made is None:
-            secret = self.secret(token_id)
-            salt = hmac.digest(secret, mechanism.name.encode(), "sha256")[:SALT_BYTES]
-            password = b64encode(secret).decode()
-            made = credential_from_password(mechanism, password, salt, ITERATIONS_MIN)
-            self._credentials[token_id, mechanism.name] = made
-        return made
+    def password(self, token_id: str) -> str:
+        """Of the SCRAM login with the token."""
+        return b64encode(self.secret(token_id)).decode()
 
-    # --- the metadata log ----------------------------------------------------------------------------
+    def salt(self, token_id: str, mechanism: Mechanism) -> bytes:
+        """The same on all nodes."""
+        return hmac.digest(self.secret(token_id), mechanism.name.encode(), "sha256")[:SALT_BYTES]
 
-    def replay(self, token: DelegationToken) -> None:
-        self._tokens[token.token_id] = token
-        if self.is_enabled:
-            self._ids[self.secret(token.token_id)] = token.token_id
-
-    def forget(self, token_id: str) -> None:
-        if self._tokens.pop(token_id, None) is not None and self.is_enabled:
-            del self._ids[self.secret(token_id)]
-        for name in MECHANISMS:
-            self._credentials.pop((token_id, name), None)
-
-    def __len__(self) -> int:
-        return len(self._tokens)
+    def keep(self, token_id: str, mechanism: Mechanism, credential: Credential) -> None:
+        """Until the token has gone."""
+        known = self._tokens()
+        if len(self._credentials) > 2 * len(MECHANISMS) * (len(known) + KEPT_OF_GONE_MAX):
+            self._credentials = {key: one for key, one in self._credentials.items() if key[0] in known}
+        self._credentials[token_id, mechanism.name] = credential
 
     def _usable(self, principal: str, secret: bytes, now_ms: int) -> DelegationToken:
         self._check_enabled()
-        token_id = self._ids.get(secret)
-        if token_id is None:
+        token = self._with_secret(secret)
+        if token is None:
             raise TokenRefused(ErrorCode.DELEGATION_TOKEN_NOT_FOUND)
-        token = self._tokens[token_id]
         if token.is_expired(now_ms):
             raise TokenRefused(ErrorCode.DELEGATION_TOKEN_EXPIRED)
         if not token.belongs_to(principal):
             raise TokenRefused(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH)
         return token
+
+    def _with_secret(self, secret: bytes) -> DelegationToken | None:
+        tokens = self._tokens()
+        if secret not in self._ids:
+            for token_id in tokens.keys() - self._ids.values():
+                self._ids[self.secret(token_id)] = token_id
+            if len(self._ids) > len(tokens) + KEPT_OF_GONE_MAX:
+                self._ids = {one: token_id for one, token_id in self._ids.items() if token_id in tokens}
+        return tokens.get(self._ids.get(secret, ""))
 
     def _check_enabled(self) -> None:
         if not self.is_enabled:

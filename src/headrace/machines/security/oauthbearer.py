@@ -14,12 +14,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.machines.security.errors import LoginRefused
+from headrace.machines.security.json_web_tokens import TOKEN_BYTES_MAX
 from headrace.machines.security.scram import unescape_name
 
-# Before anything is parsed. Tokens have some kilobytes; those that list many groups some dozens.
-MESSAGE_BYTES_MAX = 64 * 1024
+# Before anything is parsed: a token, and some extensions.
+MESSAGE_BYTES_MAX = TOKEN_BYTES_MAX + 4096
+
+EXTENSIONS_MAX = 20  # Kafka's own clients send three at the most
+
+# Names of owners go to logs, rules and messages.
+NAME_CHARACTERS_MAX = 1000
 
 SEPARATOR: Final = "\x01"
+
+# What Java's trim() takes away, and Kafka from names. Python's strip() takes more: whoever may choose a name
+# with a space of another alphabet at its end would be somebody else.
+_BLANKS: Final = "".join(map(chr, range(0x21)))
 
 _HEADER = re.compile(r"[ny],(?:a=([^,]+))?,")
 _KEY = re.compile(r"[A-Za-z]+")
@@ -53,6 +63,8 @@ def read_message(message: bytes) -> BearerMessage:
         authzid = unescape_name(found[1]) if found[1] else ""
     except ValueError:
         raise LoginRefused("the authorization id cannot be read") from None
+    if len(pairs) - 2 > 1 + EXTENSIONS_MAX:
+        raise LoginRefused(f"a message with {len(pairs) - 2} pairs")
     values = _read_pairs(pairs[:-2])
     credentials = _AUTH.fullmatch(values.pop("auth", ""))
     if credentials is None or credentials[1].lower() != "bearer":
@@ -76,13 +88,14 @@ class BearerLogin:
     def __init__(self) -> None:
         self._message: BearerMessage | None = None
         self._refusal = ""  # why the token was refused; the client has yet to acknowledge it
+        self._error = b""  # what it was told
         self._is_over = False
 
     def read(self, message: bytes) -> BearerMessage:
         """The client's message. LoginRefused if it cannot be read, or acknowledges a refusal."""
         if self._refusal:
             self._is_over = True
-            raise LoginRefused(self._refusal)
+            raise LoginRefused(self._refusal, told=self._error.decode())
         if self._message is not None or self._is_over:
             self._is_over = True
             raise LoginRefused("a message that is not expected")
@@ -107,6 +120,7 @@ class BearerLogin:
         assert self._message is not None
         assert not self._is_over
         self._refusal = reason
+        self._error = error
         return error
 
 
@@ -117,7 +131,7 @@ def error_json(status: str = "invalid_token", *, scope: str = "", openid_configu
         said["scope"] = scope
     if openid_configuration:
         said["openid-configuration"] = openid_configuration
-    return json.dumps(said).encode()
+    return json.dumps(said, separators=(",", ":")).encode()
 
 
 @dataclass(slots=True, frozen=True)
@@ -145,9 +159,9 @@ class Bearer:
 def check_claims(claims: Mapping[str, Any], rules: ClaimRules, now_ms: int) -> Bearer:
     """The bearer of a token whose signature is good. LoginRefused if a claim is missing or wrong."""
     now, skew = now_ms / 1000, rules.clock_skew_s
-    expires = _moment(claims, "exp")
-    issued = _moment(claims, "iat")
-    not_before = _moment(claims, "nbf") if "nbf" in claims else issued
+    expires = moment(claims, "exp")
+    issued = moment(claims, "iat")
+    not_before = moment(claims, "nbf") if "nbf" in claims else issued
     if now - skew >= expires:
         raise LoginRefused("the token has expired")
     if now + skew < not_before:
@@ -162,12 +176,23 @@ def check_claims(claims: Mapping[str, Any], rules: ClaimRules, now_ms: int) -> B
     if not rules.scopes <= scopes:
         raise LoginRefused("the token does not have the scope that is required")
     name = claims.get(rules.subject_claim)
-    if not isinstance(name, str) or not name.strip():
+    if not isinstance(name, str) or not (name := name.strip(_BLANKS)):
         raise LoginRefused(f"the token has no {rules.subject_claim}")
-    return Bearer(name.strip(), int(expires * 1000), int(issued * 1000), scopes)
+    if len(name) > NAME_CHARACTERS_MAX or not _is_text(name):
+        raise LoginRefused(f"the token's {rules.subject_claim} is too long, or is not text")
+    return Bearer(name, int(expires * 1000), int(issued * 1000), scopes)
 
 
-def _moment(claims: Mapping[str, Any], key: str) -> float:
+def _is_text(name: str) -> bool:
+    """JSON can write halves of characters, which no message can carry."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def moment(claims: Mapping[str, Any], key: str) -> float:
     """NumericDate of RFC 7519: seconds, perhaps with a fraction."""
     value = claims.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float):

@@ -3,6 +3,9 @@
 Client and broker share it. Nothing here reads a file.
 """
 
+import re
+
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----.*?-----END \1-----", re.DOTALL)
 _BEGIN_CERTIFICATE = (b"-----BEGIN CERTIFICATE-----", b"-----BEGIN TRUSTED CERTIFICATE-----")
 
 # What turns one of Java's stores into PEM, by what is kept in it and by its format
@@ -36,11 +39,27 @@ def has_certificate(data: bytes) -> bool:
 
 
 def certificates_only(data: bytes) -> str:
-    """The certificates among the PEM blocks: tools write notes between them, in any encoding."""
-    text = data.decode("ascii", "replace")
+    """The certificates among the PEM blocks: tools write notes between them, in any encoding. The text is
+    ASCII; what is not, inside a block, is in no certificate, and OpenSSL says so.
+    """
+    text = data.decode("ascii", "replace").replace("\ufffd", "?")
     blocks = []
     for kind in ("CERTIFICATE", "TRUSTED CERTIFICATE"):
         begin, end = f"-----BEGIN {kind}-----", f"-----END {kind}-----"
         for part in text.split(begin)[1:]:
             blocks.append(begin + part.partition(end)[0] + end + "\n")
     return "".join(blocks)
+
+
+def identities(data: bytes) -> list[str]:
+    """Private keys, each with its certificate and those of the authorities in between, in the order of the
+    file. Each key comes before its certificates, or each behind them.
+    """
+    text = data.decode("ascii", "replace")
+    blocks = [found[0] + "\n" for found in _BLOCK.finditer(text)]
+    keys = [at for at, block in enumerate(blocks) if "PRIVATE KEY-----" in block]
+    if len(keys) < 2:
+        return ["".join(blocks)]
+    begins = keys if keys[0] == 0 else [0, *(at + 1 for at in keys[:-1])]
+    ends = [*begins[1:], len(blocks)]
+    return ["".join(blocks[begin:end]) for begin, end in zip(begins, ends, strict=True)]

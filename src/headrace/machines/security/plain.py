@@ -22,6 +22,9 @@ from headrace.machines.security.scram import (
 # The RFC asks for 255 bytes of each part. Some systems put a token of some kilobytes into the password.
 MESSAGE_BYTES_MAX = 16 * 1024
 
+# What Kafka tells a client; the same whether the user or the password was wrong.
+WRONG_PASSWORD = "Authentication failed: Invalid username or password"  # nosec B105
+
 USER_OPTION = "user_"  # of Kafka's PlainLoginModule: user_alice="her password"
 
 
@@ -42,10 +45,13 @@ def read_plain(message: bytes) -> PlainLogin:
     if len(parts) != 3:
         raise LoginRefused(f"a message of {len(parts)} parts instead of 3")
     authzid, user, password = parts
-    if not user or not password:
-        raise LoginRefused("the user or the password is empty")
+    if not user:
+        raise LoginRefused("the user is empty", told="Authentication failed: username not specified")
+    if not password:
+        raise LoginRefused("the password is empty", told="Authentication failed: password not specified")
     if authzid not in ("", user):
-        raise LoginRefused("the client asks to act for another user")
+        told = "Authentication failed: Client requested an authorization id that is different from username"
+        raise LoginRefused("the client asks to act for another user", told=told)
     return PlainLogin(user, password)
 
 
@@ -90,4 +96,4 @@ def check_scram_password(
 
 
 def _refused(is_known: bool) -> LoginRefused:
-    return LoginRefused("the password is wrong" if is_known else "no such user")
+    return LoginRefused("the password is wrong" if is_known else "no such user", told=WRONG_PASSWORD)

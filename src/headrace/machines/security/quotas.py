@@ -115,7 +115,7 @@ class ClientQuotas(Generic[M]):
         bounds = self._bounds
         if not bounds:
             return None
-        for entity in _levels(user, client_id):
+        for entity in levels(user, client_id):
             bound = bounds.get(entity)
             if bound is not None:
                 return entity, bound
@@ -135,7 +135,7 @@ class ClientQuotas(Generic[M]):
         return len(self._meters)
 
 
-def _levels(user: str, client_id: str) -> tuple[QuotaEntity, ...]:
+def levels(user: str, client_id: str) -> tuple[QuotaEntity, ...]:
     """Kafka's eight, the first that has a quota decides."""
     return (
         QuotaEntity(user, client_id),
@@ -167,6 +167,56 @@ def percent(seconds: float) -> float:
 def mutation_rates(windows: Windows = DEFAULT_WINDOWS) -> ClientQuotas[TokenBucket]:
     """For `controller_mutation_rate`, by windows of `controller.quota.window.*`."""
     return ClientQuotas(lambda bound: TokenBucket(bound, windows))
+
+
+class QuotaTables:
+    """The quotas of all kinds, by the keys of the metadata."""
+
+    def __init__(self, windows: Windows, mutation_windows: Windows) -> None:
+        self.produce = byte_rates(windows)
+        self.fetch = byte_rates(windows)
+        self.request = request_percentages(windows)
+        self.mutations = mutation_rates(mutation_windows)
+        self.connections = ConnectionRates(windows)
+        self._versions: tuple[object, ...] | None = None
+        self._version: object | None = None
+
+    def change(
+        self, user: str | None, client_id: str | None, ip: str | None, key: str, bound: float | None
+    ) -> None:
+        """None removes the quota. Keys that we do not know are kept in the metadata and limit nothing."""
+        if ip is not None:
+            if key == "connection_creation_rate":
+                self.connections.change(ip, bound)
+            return
+        entity = QuotaEntity(user, client_id)
+        if key == "producer_byte_rate":
+            self.produce.change(entity, bound)
+        elif key == "consumer_byte_rate":
+            self.fetch.change(entity, bound)
+        elif key == "request_percentage":
+            self.request.change(entity, bound)
+        elif key == "controller_mutation_rate":
+            self.mutations.change(entity, bound)
+
+    def meters(self, user: str, client_id: str, now: Instant) -> tuple[Rate | None, Rate | None, Rate | None]:
+        """Those of bytes produced, bytes fetched, and time."""
+        return (
+            self.produce.meter(user, client_id, now),
+            self.fetch.meter(user, client_id, now),
+            self.request.meter(user, client_id, now),
+        )
+
+    @property
+    def version(self) -> object | None:
+        """Of what `meters` returns; None while no user and no client id has a quota."""
+        tables = (self.produce, self.fetch, self.request, self.mutations)
+        if all(table.is_empty for table in tables):
+            return None
+        versions = (self.produce.version, self.fetch.version, self.request.version)
+        if versions != self._versions:
+            self._versions, self._version = versions, object()
+        return self._version
 
 
 class ConnectionRates:

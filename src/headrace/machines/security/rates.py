@@ -26,39 +26,39 @@ class Rate:
     """One client's rate, and the bound of its quota."""
 
     __slots__ = (
-        "_ends",
-        "_free",
-        "_last",
         "_older",
         "_start",
-        "_total",
         "_windows",
         "bound",
+        "ends",
+        "free",
+        "last",
         "throttle_ms_max",
+        "total",
     )
 
     def __init__(self, bound: float, windows: Windows, *, throttle_ms_max: int = THROTTLE_MS_MAX) -> None:
         self.throttle_ms_max = throttle_ms_max
         self._windows = windows
-        self._total = 0.0  # of all windows
+        self.total = 0.0  # of all windows
         self._older: list[tuple[float, float, float]] = []  # start, last event and sum of each window
         self._start = 0.0  # of the current window
-        self._ends = float("-inf")
-        self._last = float("-inf")  # the last event
+        self.ends = float("-inf")
+        self.last = float("-inf")  # the last event
         self.set_bound(bound)
 
     def set_bound(self, bound: float) -> None:
         """In units per second."""
         self.bound = bound
         # As much as this is within the bound whatever the time.
-        self._free = bound * (self._windows.samples - 1) * self._windows.size_s
+        self.free = bound * (self._windows.samples - 1) * self._windows.size_s
 
     def record(self, amount: float, now: Instant) -> int:
         """Counts, and returns for how many milliseconds the client is to be throttled: 0 within the bound."""
-        if now < self._ends:
-            self._total += amount
-            self._last = now
-            if self._total <= self._free:
+        if now < self.ends:
+            self.total += amount
+            self.last = now
+            if self.total <= self.free:
                 return 0
         else:
             self._begin_window(amount, now)
@@ -66,42 +66,42 @@ class Rate:
 
     def add(self, amount: float, now: Instant) -> None:
         """Counts only; the next one pays. A negative amount takes back what was recorded."""
-        if now < self._ends:
-            self._total += amount
-            self._last = now
+        if now < self.ends:
+            self.total += amount
+            self.last = now
         else:
             self._begin_window(amount, now)
 
     def allowance(self) -> float:
         """The most that can be recorded at once without a sure throttle: the limit of one fetch."""
-        return self._free
+        return self.free
 
     def is_idle(self, now: Instant) -> bool:
         """Whether it is as a new one would be."""
-        return now - self._last >= self._windows.samples * self._windows.size_s
+        return now - self.last >= self._windows.samples * self._windows.size_s
 
     def measure(self, now: Instant) -> float:
         """Units per second."""
         self._forget_old(now)
         elapsed = self._elapsed(now)
-        return self._total / elapsed if elapsed > 0 else 0.0
+        return self.total / elapsed if elapsed > 0 else 0.0
 
     def _begin_window(self, amount: float, now: Instant) -> None:
-        if self._last > float("-inf"):
-            current = self._total - sum(part for _, _, part in self._older)
-            self._older.append((self._start, self._last, current))
+        if self.last > float("-inf"):
+            current = self.total - sum(part for _, _, part in self._older)
+            self._older.append((self._start, self.last, current))
         self._forget_old(now)
         # summed again: a float that only ever adds and subtracts drifts
-        self._total = sum(part for _, _, part in self._older) + amount
-        self._start, self._last = now, now
-        self._ends = now + self._windows.size_s
+        self.total = sum(part for _, _, part in self._older) + amount
+        self._start, self.last = now, now
+        self.ends = now + self._windows.size_s
 
     def _forget_old(self, now: Instant) -> None:
         """A window counts while it had an event within the time of all windows."""
         oldest_event = now - self._windows.samples * self._windows.size_s
         older = self._older
         while older and older[0][1] <= oldest_event:
-            self._total -= older.pop(0)[2]
+            self.total -= older.pop(0)[2]
 
     def _elapsed(self, now: Instant) -> float:
         """Seconds since the oldest window began; windows that are missing count as if they were there."""
@@ -113,11 +113,11 @@ class Rate:
     def _throttle_ms(self, now: Instant) -> int:
         self._forget_old(now)
         elapsed = self._elapsed(now)
-        if elapsed <= 0 or self._total <= self.bound * elapsed:
+        if elapsed <= 0 or self.total <= self.bound * elapsed:
             return 0
         if self.bound <= 0:
             return min(self.throttle_ms_max, round(self._windows.samples * self._windows.size_s * 1000))
-        excess = self._total / elapsed - self.bound
+        excess = self.total / elapsed - self.bound
         return int(min(self.throttle_ms_max, excess / self.bound * elapsed * 1000 + 0.5))
 
 

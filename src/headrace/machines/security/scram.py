@@ -45,7 +45,7 @@ SALT_BYTES = 24
 # A client's message has a name and a nonce, or a nonce and a proof: some hundred bytes.
 MESSAGE_BYTES_MAX = 8192
 
-TOKEN_EXTENSION = "tokenauth"  # the name is the id of a delegation token (KIP-48)
+TOKEN_EXTENSION = "tokenauth"  # the name is the id of a delegation token (KIP-48)  # nosec B105  # a name
 
 _PRINTABLE = re.compile(r"[\x21-\x2b\x2d-\x7e]+")
 _NAME = re.compile(r"(?:[^\x00=,]|=2C|=3D)+")
@@ -152,7 +152,7 @@ def decoy_credential(
     salt = digest[:SALT_BYTES]
     if like is not None:
         salt = digest[: len(like.salt)]
-        if _BASE_36.fullmatch(like.salt):
+        if is_base_36(like.salt):
             salt = _base_36(digest, len(like.salt))
     return Credential(
         salt,
@@ -160,6 +160,11 @@ def decoy_credential(
         sign(mechanism, secret, b"server\0" + asked),
         like.iterations if like is not None else ITERATIONS_MIN,
     )
+
+
+def is_base_36(salt: bytes) -> bool:
+    """Whether it is text as the Java client writes it."""
+    return _BASE_36.fullmatch(salt) is not None
 
 
 def _base_36(digest: bytes, length: int) -> bytes:

@@ -104,6 +104,19 @@ class GroupCoordinator(Coordinator["Groups"]):
         return shard.uncommitted.concerns(parts, shard.partition.high_watermark)
 
     @staticmethod
+    def confirm(now: Now, shard: Shard["Groups"], group_id: str) -> ErrorCode | None:
+        """Lets the replicas confirm that this broker leads the group's log. NONE: they have when everything
+        is committed that is written by now; None: there is nothing to wait for.
+
+        A broker that is cut off from the controller does not know that another one has taken over, and would
+        tell offsets of before: a consumer that copies in transactions would copy records again. While too
+        few replicas are in sync nothing can be written, and offsets are told without.
+        """
+        if len(shard.partition.replicas) == 1 or not shard.can_write:
+            return None
+        return shard.write(now, shard.machine.confirm(group_id))
+
+    @staticmethod
     def waits_for_any_group(shard: Shard["Groups"]) -> bool:
         """The same for all groups, and not for their offsets."""
         return shard.uncommitted.concerns_kind(str, shard.partition.high_watermark)

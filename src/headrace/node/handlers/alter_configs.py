@@ -16,14 +16,17 @@ class AlterConfigs:
         self._changes = changes
 
     def handle(self, request: Request) -> AlterConfigsResponse | Parked:
-        body: AlterConfigsRequest = request.body
-        wanted = [
-            ResourceChange(
-                resource.resource_type,
-                resource.resource_name,
-                [KeyChange(config.name, Operation.SET, config.value) for config in resource.configs],
-                replaces_all=True,
-            )
-            for resource in body.resources
-        ]
+        wanted = changes_of(request.body)
         return self._changes.alter(request, wanted, AlterConfigsResponse, AlterConfigsResourceResponse)
+
+
+def changes_of(body: AlterConfigsRequest) -> list[ResourceChange]:
+    return [
+        ResourceChange(
+            resource.resource_type,
+            resource.resource_name,
+            [KeyChange(config.name, Operation.SET, config.value) for config in resource.configs],
+            replaces_all=True,
+        )
+        for resource in body.resources
+    ]

@@ -18,6 +18,7 @@ from headrace.node.routes import Request
 from headrace.node.waiting import Parked, Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.append_at import AppendAtRequest, AppendAtResponse
+from headrace.records.batch import ATTRIBUTES_AT, HEADER_BYTES, TRANSACTIONAL
 from headrace.storage.appending import Appended
 from headrace.storage.errors import MustBeOpenedFirst
 
@@ -68,7 +69,10 @@ class AppendAt:
         if partition.is_offline:
             raise Refused(ErrorCode.KAFKA_STORAGE_ERROR)
         records = body.records
-        if not isinstance(records, memoryview):  # it is missing: records arrive as views
+        if not isinstance(records, memoryview) or len(records) < HEADER_BYTES:
+            raise Refused(ErrorCode.INVALID_RECORD)
+        if records[ATTRIBUTES_AT + 1] & TRANSACTIONAL:
+            # it would open a transaction that no coordinator knows, and that nobody ends
             raise Refused(ErrorCode.INVALID_RECORD)
         permit = AtEnd(partition, body.expected_offset)
         permit.ask(request.now)

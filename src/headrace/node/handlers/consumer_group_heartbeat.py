@@ -56,7 +56,7 @@ class ConsumerGroupHeartbeat:
             shard.machine.consumer_heartbeat,
             asked(body, request.version),
             caller(request),
-            lambda name: self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name),
+            lambda name: self._access.shows(request, Operation.DESCRIBE, Resource.TOPIC, name),
         )
         return shard.answer(request, decision, respond, refused)
 

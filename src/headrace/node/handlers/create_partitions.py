@@ -6,6 +6,7 @@ from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.partitions import INTERNAL_TOPICS
 from headrace.node.proposals import propose
+from headrace.node.quotas import Quotas
 from headrace.node.routes import Request
 from headrace.node.waiting import Parked
 from headrace.protocol.errors import ErrorCode
@@ -15,6 +16,8 @@ from headrace.protocol.messages.create_partitions import (
     CreatePartitionsTopic,
     CreatePartitionsTopicResult,
 )
+
+STRICT_SINCE = 3  # clients of this version know THROTTLING_QUOTA_EXCEEDED
 
 # A key's coordinator is the partition that its hash names: with another number of partitions its records
 # would be in one where nobody looks for them. (Kafka takes the request, and its next start forgets groups.)
@@ -27,10 +30,12 @@ class CreatePartitions:
         metadata: MetadataLog,
         decisions: ControllerDecisions,
         access: Access,
+        quotas: Quotas,
     ) -> None:
         self._metadata = metadata
         self._decisions = decisions
         self._access = access
+        self._quotas = quotas
 
     def handle(self, request: Request) -> CreatePartitionsResponse | Parked:
         body: CreatePartitionsRequest = request.body
@@ -43,7 +48,10 @@ class CreatePartitions:
                 refused.append(GrownTopic(topic.name, ErrorCode.INVALID_TOPIC_EXCEPTION, KEPT % topic.name))
             else:
                 wanted.append(MorePartitions(topic.name, topic.count, assignments(topic)))
-        decision = self._decisions.create_partitions(wanted, validate_only=body.validate_only)
+        quota = self._quotas.mutation(request, STRICT_SINCE)
+        decision = self._decisions.create_partitions(
+            wanted, validate_only=body.validate_only, admits=quota.admits
+        )
         offset = propose(self._metadata, request.now, decision)
         response = CreatePartitionsResponse(
             results=[
@@ -53,6 +61,7 @@ class CreatePartitions:
                 for grown in refused + decision.reply
             ]
         )
+        self._quotas.mutated(quota, response)
         return self._metadata.when_known(request, offset, response)
 
 

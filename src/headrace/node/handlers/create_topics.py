@@ -13,6 +13,7 @@ from headrace.node.config_changes import broker_layers
 from headrace.node.handlers.metadata import may_create
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.proposals import propose
+from headrace.node.quotas import Quotas
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
 from headrace.node.waiting import Parked
@@ -26,6 +27,7 @@ from headrace.protocol.messages.create_topics import (
 )
 
 CONFIGS_SINCE = 5
+STRICT_SINCE = 6  # clients of this version know THROTTLING_QUOTA_EXCEEDED
 
 
 class CreateTopics:
@@ -36,12 +38,14 @@ class CreateTopics:
         decisions: ControllerDecisions,
         settings: LiveSettings,
         access: Access,
+        quotas: Quotas,
     ) -> None:
         self._broker_id = broker_id
         self._metadata = metadata
         self._decisions = decisions
         self._settings = settings
         self._access = access
+        self._quotas = quotas
 
     def handle(self, request: Request) -> CreateTopicsResponse | Parked:
         body: CreateTopicsRequest = request.body
@@ -55,10 +59,15 @@ class CreateTopics:
                 continue
             wanted[topic.name] = topic
             topics.append(new_topic(topic))
-        decision = self._decisions.create_topics(topics, validate_only=body.validate_only)
+        quota = self._quotas.mutation(request, STRICT_SINCE)
+        decision = self._decisions.create_topics(
+            topics, validate_only=body.validate_only, admits=quota.admits
+        )
         offset = propose(self._metadata, request.now, decision)
         results += [self._result(request, created, wanted[created.name]) for created in decision.reply]
-        return self._metadata.when_known(request, offset, CreateTopicsResponse(topics=results))
+        response = CreateTopicsResponse(topics=results)
+        self._quotas.mutated(quota, response)
+        return self._metadata.when_known(request, offset, response)
 
     def decide(self, now: Now, body: CreateTopicsRequest) -> tuple[CreateTopicsResponse, int]:
         """For the broker of this process, which creates internal topics, and those that its clients want and
@@ -103,7 +112,7 @@ class CreateTopics:
         answer = CreatableTopicResult(name=created.name, topic_id=created.topic_id, error_message=None)
         if request.version < CONFIGS_SINCE:
             return answer
-        if not self._access.allows(request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, created.name):
+        if not self._access.shows(request, Operation.DESCRIBE_CONFIGS, Resource.TOPIC, created.name):
             answer.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return answer
         answer.num_partitions = created.partitions

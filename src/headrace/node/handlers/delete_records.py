@@ -2,7 +2,8 @@
 
 Offset -1 means the high watermark. The answer has the new start of each log. It waits until the new starts
 are durable, here and on the followers that are alive; until then no other answer contains them, so that
-deleted records cannot reappear after a crash.
+deleted records cannot reappear after a crash. Before a new start is written, the producers' state at that
+place is flushed: it stands for the segments that go.
 """
 
 from typing import Any
@@ -26,6 +27,7 @@ from headrace.protocol.messages.delete_records import (
     DeleteRecordsTopicResult,
 )
 from headrace.storage.directory_jobs import CHECKPOINT_QUEUE
+from headrace.storage.errors import LogOffline
 
 HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
@@ -60,6 +62,26 @@ class Deletion:
             self.result.low_watermark = lowest  # what every replica that is alive has deleted
             partition.leader.deleted_before = max(partition.leader.deleted_before, lowest)
         return True
+
+    def is_prepared(self, now: Now, directories: LogDirectories) -> bool:
+        """Whether the new start may be written, or nothing will be: it is settled then."""
+        partition = self.partition
+        if partition.is_deleted or partition.is_offline or partition.log is None:
+            self.settle(now, LogOffline("its log is gone"), directories)
+            return True
+        if partition.leader is not self._leader:
+            self.is_settled = True  # and `is_over` says why
+            return True
+        try:
+            if partition.log.prepare_log_start(self.offset, now.wall_ms):
+                return True
+        except FAULTS as fault:
+            self.result.error_code = code_of(fault)
+            self.is_settled = True
+            directories.storage_failed(now, partition, fault)
+            return True
+        directories.want_flush(now, partition)
+        return False
 
     def settle(self, now: Now, outcome: Any, directories: LogDirectories) -> None:
         """The start is durable, or `outcome` says why it is not."""
@@ -172,7 +194,7 @@ def failed(index: int, code: ErrorCode) -> DeleteRecordsPartitionResult:
 class ParkedDeletion(Parked):
     """Answered when the new starts of all its partitions are durable, or when the client's time is over."""
 
-    __slots__ = ("_at", "_deletions", "_directories", "_jobs", "_response")
+    __slots__ = ("_at", "_deletions", "_directories", "_jobs", "_response", "_unprepared")
 
     def __init__(
         self,
@@ -189,10 +211,21 @@ class ParkedDeletion(Parked):
         self._response = response
         self._deletions = deletions
         self._at = request.now.after_ms(max(request.body.timeout_ms, 0))
-        by_directory: dict[str, list[Deletion]] = {}
         for deletion in deletions:
             self.wait_for(deletion.partition)
-            by_directory.setdefault(deletion.partition.directory, []).append(deletion)
+        self._unprepared = deletions
+        self._go_on(request.now)
+
+    def _go_on(self, now: Now) -> None:
+        """Order the new starts of the logs that are prepared for them. The others wait for a flush."""
+        unprepared: list[Deletion] = []
+        by_directory: dict[str, list[Deletion]] = {}
+        for deletion in self._unprepared:
+            if not deletion.is_prepared(now, self._directories):
+                unprepared.append(deletion)
+            elif not deletion.is_settled:
+                by_directory.setdefault(deletion.partition.directory, []).append(deletion)
+        self._unprepared = unprepared
         for directory, group in by_directory.items():
             self._order(directory, group)
 
@@ -222,6 +255,8 @@ class ParkedDeletion(Parked):
         return self._at
 
     def reply(self, now: Now, *, is_expired: bool) -> DeleteRecordsResponse | None:
+        if self._unprepared and not is_expired:
+            self._go_on(now)
         open_ones = [deletion for deletion in self._deletions if not deletion.is_over]
         if open_ones and not is_expired:
             return None

@@ -6,6 +6,7 @@ from headrace.machines.metadata.controller.delete_topics import DeletedTopic, Do
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.proposals import propose
+from headrace.node.quotas import Quotas
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
 from headrace.node.waiting import Parked
@@ -18,6 +19,7 @@ from headrace.protocol.messages.delete_topics import (
 
 BY_ID_SINCE = 6
 DISABLED_ERROR_SINCE = 3
+STRICT_SINCE = 5  # clients of this version know THROTTLING_QUOTA_EXCEEDED
 
 
 class DeleteTopics:
@@ -27,11 +29,13 @@ class DeleteTopics:
         decisions: ControllerDecisions,
         settings: LiveSettings,
         access: Access,
+        quotas: Quotas,
     ) -> None:
         self._metadata = metadata
         self._decisions = decisions
         self._settings = settings
         self._access = access
+        self._quotas = quotas
 
     def handle(self, request: Request) -> DeleteTopicsResponse | Parked:
         body: DeleteTopicsRequest = request.body
@@ -47,7 +51,8 @@ class DeleteTopics:
                 doomed.append(topic)
             else:
                 refused.append(refusal)
-        decision = self._decisions.delete_topics(doomed)
+        quota = self._quotas.mutation(request, STRICT_SINCE)
+        decision = self._decisions.delete_topics(doomed, quota.admits)
         offset = propose(self._metadata, request.now, decision)
         response = DeleteTopicsResponse(
             responses=[
@@ -60,6 +65,7 @@ class DeleteTopics:
                 for deleted in refused + decision.reply
             ]
         )
+        self._quotas.mutated(quota, response)
         return self._metadata.when_known(request, offset, response)
 
     def _refusal_of(self, request: Request, topic: DoomedTopic) -> DeletedTopic | None:
@@ -75,7 +81,7 @@ class DeleteTopics:
         name = meant.name
         if name is None or meant.error is ErrorCode.INVALID_REQUEST or self._may_delete(request, name):
             return None
-        is_seen = self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name)
+        is_seen = self._access.shows(request, Operation.DESCRIBE, Resource.TOPIC, name)
         if is_seen and meant.error is not ErrorCode.NONE:
             return None  # that it is not there is no secret
         refused = DeletedTopic(
@@ -89,6 +95,6 @@ class DeleteTopics:
 
     def _may_delete(self, request: Request, name: str) -> bool:
         access = self._access
-        return access.allows(request, Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME) or access.allows(
+        return access.shows(request, Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME) or access.allows(
             request, Operation.DELETE, Resource.TOPIC, name
         )

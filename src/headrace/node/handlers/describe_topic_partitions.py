@@ -58,7 +58,8 @@ class DescribeTopicPartitions:
         )
         response = DescribeTopicPartitionsResponse()
         for name in names:
-            if not self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name):
+            is_allowed = self._access.allows if asked else self._access.shows
+            if not is_allowed(request, Operation.DESCRIBE, Resource.TOPIC, name):
                 if asked:
                     response.topics.append(failed(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
                 continue

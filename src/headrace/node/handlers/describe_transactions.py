@@ -59,7 +59,7 @@ class DescribeTransactions:
             state.topics = [
                 topic
                 for topic in state.topics
-                if self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
+                if self._access.shows(request, Operation.DESCRIBE, Resource.TOPIC, topic.topic)
             ]
         return state
 

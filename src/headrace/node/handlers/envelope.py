@@ -68,15 +68,16 @@ class Envelope:
         route = self._routes.find(outer.listener, api_key, version)
         if route is None or api_key not in FORWARDED:
             raise UnsupportedVersion(api_key, version)
-        principal = outer.principal
+        principal, with_token = outer.principal, outer.with_token
         if body.request_principal is not None:
-            principal = decode_principal(bytes(body.request_principal))
+            principal, with_token = decode_principal(bytes(body.request_principal))
         client = Connection(
             outer.id,
             listener=outer.listener,
             address=decode_address(bytes(body.client_host_address)),
             principal=principal,
         )
+        client.is_forwarded, client.with_token = True, with_token
         client.pending = outer.pending  # its answer leaves among those of the broker's connection
         wrapped = Route(
             api_key,

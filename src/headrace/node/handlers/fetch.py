@@ -6,33 +6,31 @@ its partition does not wait, as in Kafka: a read ends with its segment. At least
 whatever the limits say (KIP-74), beginning with the one that contains the offset.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from headrace.base.ids import TopicId
-from headrace.base.limits import FETCH_WAIT_MS_MAX
-from headrace.base.time import Instant, Now
+from headrace.base.time import Now
 from headrace.node.authorization import CLUSTER_NAME, Access, Operation, Resource
 from headrace.node.error_codes import FAULTS, code_of
 from headrace.node.fetch_sessions import (
     INITIAL_EPOCH,
     NO_SESSION,
     FetchPlan,
-    FetchSession,
     FetchSessions,
     SessionRefused,
     names_one,
     reader_of,
     replica_id_of,
-    shrink,
 )
 from headrace.node.metadata_log import MetadataLog
+from headrace.node.parked_fetches import ParkedFetch, ParkedSessionFetch
 from headrace.node.partition import READ_COMMITTED, Partition
 from headrace.node.partitions import Partitions, TopicReplicas
+from headrace.node.quotas import ClientMeters, Quotas
 from headrace.node.replica_feeds import ReplicaFeeds
 from headrace.node.routes import Request
 from headrace.node.settings import LiveSettings
-from headrace.node.waiting import Parked, Waitable, Waiting
+from headrace.node.waiting import Parked, Waiting
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.fetch import (
     AbortedTransaction,
@@ -44,6 +42,7 @@ from headrace.protocol.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
+from headrace.protocol.parts import total_size
 from headrace.storage.log import PartitionLog
 
 CONSUMER = -1
@@ -51,7 +50,7 @@ DEBUGGER = -2  # reads up to the log end and is nobody's replica
 LEADER_VERSION_MIN = 12
 IDS_VERSION_MIN = 13
 ENDPOINTS_VERSION_MIN = 16
-FEW_PARTITIONS = 4  # so many are looked at as quickly as added up
+SIZE_BYTES = 4  # of a frame: counted for the quota, as Kafka does; its header is not
 
 
 class Fetch:
@@ -76,6 +75,7 @@ class Fetch:
     def handle(self, request: Request) -> FetchResponse | Parked:
         body: FetchRequest = request.body
         if body.replica_state is not None and self._feeds.is_follower(request):
+            request.is_exempt = True
             return self._feeds.handle(request)
         uses_ids = request.version >= IDS_VERSION_MIN
         wanted: list[tuple[str | bytes, Any]] = [
@@ -111,7 +111,7 @@ class Fetch:
             and not gathering.is_denied
         )
         if body.max_wait_ms <= 0 or gathering.is_enough or plan.is_empty or not self._waiting.has_room:
-            return gathering.response()
+            return gathering.response(request.now)
         if plan.session is not None and plan.is_incremental:
             return ParkedSessionFetch(self._waiting, request, gathering, plan.session)
         return ParkedFetch(self._waiting, request, gathering)
@@ -123,7 +123,9 @@ class Fetch:
             self._settings.current.fetch_max_bytes,
             self._partitions,
             self._metadata,
+            self._fetch_sessions,
             self._access,
+            self._waiting.quotas,
         )
 
 
@@ -134,6 +136,7 @@ class Gathering:
         "_access",
         "_allowed",
         "_body",
+        "_bytes_max",
         "_found",
         "_is_complete",
         "_leaders",
@@ -141,9 +144,11 @@ class Gathering:
         "_metadata",
         "_partitions",
         "_plan",
+        "_quotas",
         "_read",
         "_replica_id",
         "_request",
+        "_sessions",
         "_total",
         "min_bytes",
         "sizes",
@@ -157,16 +162,21 @@ class Gathering:
         bytes_max: int,
         partitions: Partitions,
         metadata: MetadataLog,
+        sessions: FetchSessions,
         access: Access,
+        quotas: Quotas,
     ) -> None:
         self._partitions = partitions
         self._metadata = metadata
+        self._sessions = sessions
         self._access = access
+        self._quotas = quotas
         self._request = request
         self._body: FetchRequest = request.body
         self._plan = plan
         self._replica_id = replica_id_of(self._body)
-        self._limit = min(self._body.max_bytes, bytes_max)
+        self._bytes_max = min(self._body.max_bytes, bytes_max)
+        self._limit = self._bytes_max
         self.min_bytes = min(self._body.min_bytes, self._limit)  # more would never fit
         self._found: list[tuple[str | bytes, PartitionData]] = []
         self._allowed: dict[str, bool] = {}  # topics that were asked about, while there is an authorizer
@@ -187,6 +197,10 @@ class Gathering:
         return False in self._allowed.values()
 
     def gather(self, now: Now) -> None:
+        if self._quotas.version is not None:
+            meters = self._meters(now)
+            self._limit = self._bytes_max if meters is None else meters.fetch_bytes_max(self._bytes_max)
+            self.min_bytes = min(self._body.min_bytes, self._limit)
         self._found = []
         self._total = 0
         self._is_complete = False
@@ -356,15 +370,38 @@ class Gathering:
             data.current_leader = LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
             self._leaders.append(state.leader)
 
-    def response(self) -> FetchResponse:
+    def _meters(self, now: Now) -> ClientMeters | None:
+        return self._quotas.of(now, self._request.connection, self._request.client_id)
+
+    def response(self, now: Now) -> FetchResponse:
+        """Of what was found, or an empty one if the client is throttled. The session knows afterwards what
+        the client has been told.
+        """
         plan = self._plan
+        news = [(topic, data) for topic, data in self._found if plan.has_news(topic, data)]
+        response = FetchResponse(session_id=plan.session_id, responses=self._topics(news))
+        if self._leaders and self._request.version >= ENDPOINTS_VERSION_MIN:
+            listener = self._request.connection.listener
+            response.node_endpoints = [
+                NodeEndpoint(node_id=id, host=endpoint.host, port=endpoint.port)
+                for id, endpoint in self._metadata.image.endpoints(self._leaders, listener)
+            ]
+        if self._quotas.version is not None:
+            throttle_ms = self._throttle_ms(now, response)
+            if throttle_ms:
+                return self._throttled(throttle_ms)
+        if plan.session is not None:
+            for topic, data in self._found:
+                plan.tell(plan.session, topic, data)
+            self.settle(waits=False)
+        return response
+
+    def _topics(self, news: list[tuple[str | bytes, PartitionData]]) -> list[FetchableTopicResponse]:
         uses_ids = self._request.version >= IDS_VERSION_MIN
         topics: list[FetchableTopicResponse] = []
         last: FetchableTopicResponse | None = None
         last_topic: str | bytes | None = None
-        for topic, data in self._found:
-            if not plan.has_news(topic, data):
-                continue
+        for topic, data in news:
             if last is None or topic != last_topic:
                 last = (
                     FetchableTopicResponse(topic_id=topic, partitions=[])  # type: ignore[arg-type]
@@ -374,15 +411,22 @@ class Gathering:
                 last_topic = topic
                 topics.append(last)
             last.partitions.append(data)
-        self.settle(waits=False)
-        response = FetchResponse(session_id=plan.session_id, responses=topics)
-        if self._leaders and self._request.version >= ENDPOINTS_VERSION_MIN:
-            listener = self._request.connection.listener
-            response.node_endpoints = [
-                NodeEndpoint(node_id=id, host=endpoint.host, port=endpoint.port)
-                for id, endpoint in self._metadata.image.endpoints(self._leaders, listener)
-            ]
-        return response
+        return topics
+
+    def _throttle_ms(self, now: Now, response: FetchResponse) -> int:
+        meters = self._meters(now)
+        if meters is None:
+            return 0
+        size = SIZE_BYTES + total_size(self._request.route.response.encode_parts(response))
+        return self._quotas.fetched(now, meters, size)
+
+    def _throttled(self, throttle_ms: int) -> FetchResponse:
+        """As in Kafka: a session that this fetch would have begun is not begun, another one goes on."""
+        plan = self._plan
+        if plan.session is not None and not plan.is_incremental:
+            self._sessions.forget(plan.session_id)
+            return FetchResponse(session_id=NO_SESSION, throttle_time_ms=throttle_ms)
+        return FetchResponse(session_id=plan.session_id, throttle_time_ms=throttle_ms)
 
 
 def _stranger(wanted: Any) -> ErrorCode:
@@ -399,101 +443,3 @@ def _diverges(log: PartitionLog, wanted: Any, data: PartitionData) -> bool:
         return False
     data.diverging_epoch = EpochEndOffset(epoch=epoch, end_offset=end)
     return True
-
-
-class Tally:
-    """What the partitions of a waiting fetch have, added up. At an append only the one that moved is measured
-    again: five polls of 2,000 partitions each took 86 ms of every append.
-    """
-
-    __slots__ = ("_gathering", "_min_bytes", "_sizes", "_total")
-
-    def __init__(self, gathering: Gathering) -> None:
-        self._gathering = gathering
-        self._min_bytes: int = gathering.min_bytes
-        self._sizes: dict[Waitable, int] = dict(gathering.sizes.items())
-        self._total = sum(self._sizes.values())
-
-    @property
-    def is_enough(self) -> bool:
-        return self._total >= self._min_bytes
-
-    def is_worth_a_look(self, moved: Iterable[Waitable]) -> bool:
-        """Whether there are enough bytes now, or all partitions have to be checked."""
-        must_look = False
-        for partition in moved:
-            size = self._gathering.measure(partition)  # type: ignore[arg-type]  # nothing else is waited for
-            if size is None:
-                must_look = True
-            else:
-                self._total += size - self._sizes.get(partition, 0)
-                self._sizes[partition] = size
-        return must_look or self.is_enough
-
-
-class ParkedSessionFetch(Parked):
-    """A fetch that names only what has changed; its session is woken when a partition has news."""
-
-    __slots__ = ("_at", "_gathering", "_session")
-
-    def __init__(
-        self, waiting: Waiting, request: Request, gathering: Gathering, session: FetchSession
-    ) -> None:
-        super().__init__(waiting, request)
-        self._at = request.now.after_ms(min(request.body.max_wait_ms, FETCH_WAIT_MS_MAX))
-        self._gathering = gathering
-        self._session = session
-        shrink(request.body)
-        session.fetches[self] = None
-        self._wait()
-
-    def _wait(self) -> None:
-        self._gathering.settle(waits=True)
-        self._gathering.forget()
-
-    def deadline(self) -> Instant:
-        return self._at
-
-    def reply(self, now: Now, *, is_expired: bool) -> FetchResponse | None:
-        gathering = self._gathering
-        gathering.look_again(now)
-        if is_expired or gathering.is_enough:
-            return gathering.response()
-        self._wait()
-        return None
-
-    def forget(self) -> None:
-        super().forget()
-        self._session.fetch_ended(self)
-
-
-class ParkedFetch(Parked):
-    __slots__ = ("_at", "_gathering", "_tally")
-
-    def __init__(self, waiting: Waiting, request: Request, gathering: Gathering) -> None:
-        super().__init__(waiting, request)
-        self._gathering = gathering
-        self._at = request.now.after_ms(min(request.body.max_wait_ms, FETCH_WAIT_MS_MAX))
-        self._tally: Tally | None = None
-        if len(gathering.wanted) > FEW_PARTITIONS:
-            self._tally = Tally(gathering)
-            self.moved = {}
-        shrink(request.body)
-        gathering.forget()
-        for partition in gathering.wanted:
-            self.wait_for(partition)
-
-    def deadline(self) -> Instant:
-        return self._at
-
-    def reply(self, now: Now, *, is_expired: bool) -> FetchResponse | None:
-        gathering, tally = self._gathering, self._tally
-        if tally is not None and not is_expired:
-            moved, self.moved = self.moved, {}
-            if not tally.is_worth_a_look(moved or ()):
-                return None
-        gathering.gather(now)
-        if is_expired or gathering.is_enough or (tally is not None and tally.is_enough):
-            return gathering.response()
-        gathering.forget()
-        return None

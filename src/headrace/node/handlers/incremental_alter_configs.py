@@ -16,18 +16,18 @@ class IncrementalAlterConfigs:
         self._changes = changes
 
     def handle(self, request: Request) -> IncrementalAlterConfigsResponse | Parked:
-        body: IncrementalAlterConfigsRequest = request.body
-        wanted = [
-            ResourceChange(
-                resource.resource_type,
-                resource.resource_name,
-                [
-                    KeyChange(config.name, config.config_operation, config.value)
-                    for config in resource.configs
-                ],
-            )
-            for resource in body.resources
-        ]
+        wanted = changes_of(request.body)
         return self._changes.alter(
             request, wanted, IncrementalAlterConfigsResponse, AlterConfigsResourceResponse
         )
+
+
+def changes_of(body: IncrementalAlterConfigsRequest) -> list[ResourceChange]:
+    return [
+        ResourceChange(
+            resource.resource_type,
+            resource.resource_name,
+            [KeyChange(config.name, config.config_operation, config.value) for config in resource.configs],
+        )
+        for resource in body.resources
+    ]

@@ -38,7 +38,7 @@ class InitProducerId:
             return self._transactional(request, body.transactional_id)
         access = self._access
         # KIP-679: who may write to some topic may do it idempotently
-        if not access.allows(
+        if not access.shows(
             request, Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME
         ) and not access.allows_any(request, Operation.WRITE, Resource.TOPIC):
             return refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)

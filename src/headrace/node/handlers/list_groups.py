@@ -26,7 +26,7 @@ class ListGroups:
 
     def handle(self, request: Request) -> Any:
         body: ListGroupsRequest = request.body
-        sees_all = self._access.allows(request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+        sees_all = self._access.shows(request, Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
         reply = ListGroupsResponse()
         shards: list[Shard[Any]] = []
         for shard in self._groups.shards(request.now):
@@ -38,8 +38,7 @@ class ListGroups:
             reply.groups += [
                 respond(group)
                 for group in shard.machine.list_groups(body.states_filter, body.types_filter)
-                if sees_all
-                or self._access.allows(request, Operation.DESCRIBE, Resource.GROUP, group.group_id)
+                if sees_all or self._access.shows(request, Operation.DESCRIBE, Resource.GROUP, group.group_id)
             ]
         return when_all_committed(self._waiting, request, shards, reply, refused)
 

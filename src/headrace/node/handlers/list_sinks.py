@@ -34,7 +34,7 @@ class ListSinks:
             reply.sinks += [
                 respond(sink)
                 for sink in shard.machine.sinks()
-                if self._access.allows(request, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, sink.app_id)
+                if self._access.shows(request, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, sink.app_id)
             ]
         return when_all_committed(self._waiting, request, shards, reply, refused)
 

@@ -46,7 +46,7 @@ class ListTransactions:
             reply.transaction_states += [
                 respond(transaction)
                 for transaction in shard.machine.list_transactions(request.now, filters)
-                if self._access.allows(
+                if self._access.shows(
                     request, Operation.DESCRIBE, Resource.TRANSACTIONAL_ID, transaction.transactional_id
                 )
             ]

@@ -87,9 +87,12 @@ class Metadata:
             wanted = [name for name in dict.fromkeys(missing) if name is not None]
             denied = [name for name in wanted if not may_create(self._access, request, name)]
             codes = dict.fromkeys(denied, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            if len(denied) < len(wanted):
+            self._limit_creations(request, wanted, codes)
+            if len(codes) < len(wanted):
                 creations = self._creations.create_default(
-                    request.now, [name for name in wanted if name not in codes]
+                    request.now,
+                    [name for name in wanted if name not in codes],
+                    None if self._access.audit is None else self._access.audit.creation_of(request),
                 )
                 return AwaitedTopics(self, self._metadata, self._waiting, request, creations, codes)
         if self._vanished.doubts(request.now, self._leaders(request)):
@@ -102,6 +105,13 @@ class Metadata:
                 lambda request: self.respond_now(request, codes),
             )
         return self._respond(request, codes)
+
+    def _limit_creations(self, request: Request, wanted: list[str], codes: dict[str, ErrorCode]) -> None:
+        """Topics that `controller_mutation_rate` does not allow now are just not there; clients ask again."""
+        quota = self._waiting.quotas.mutation(request, strict_since=0)
+        for name in wanted:
+            if name not in codes and not quota.admits(self._settings.current.num_partitions):
+                codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _leaders(self, request: Request) -> Iterator[int]:
         """Of all partitions that the answer is about, if they are few."""
@@ -130,7 +140,7 @@ class Metadata:
             and name is not None
             and name not in self._metadata.image.topics
             and name_fault(name) is None
-            and self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, name)
+            and self._access.shows(request, Operation.DESCRIBE, Resource.TOPIC, name)
         )
 
     def _respond(self, request: Request, codes: Mapping[str, ErrorCode]) -> MetadataResponse | Parked:
@@ -187,7 +197,7 @@ class Metadata:
 
     def _all_topics(self, request: Request, view: "View") -> Iterator[MetadataResponseTopic]:
         for topic in list(self._metadata.image.topics.values()):
-            if self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name):
+            if self._access.shows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name):
                 yield described(view, topic)
 
     def _asked_topics(
@@ -292,7 +302,7 @@ def controller_id(broker_id: int, metadata: MetadataLog) -> int:
 
 
 def may_create(access: Access, request: Request, name: str) -> bool:
-    return access.allows(request, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME) or access.allows(
+    return access.shows(request, Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME) or access.allows(
         request, Operation.CREATE, Resource.TOPIC, name
     )
 

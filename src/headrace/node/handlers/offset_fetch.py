@@ -92,11 +92,16 @@ class OffsetFetch:
         )
         if reply.error_code:
             return reply
+        confirms = self._groups.confirm(request.now, shard, group.group_id) if require_stable else None
+        if confirms:
+            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=confirms)
+        if confirms is not None:
+            shards.append(shard)
         if wants_all and self._access.rights is not None:
             reply.topics = [
                 topic
                 for topic in reply.topics
-                if self._access.allows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
+                if self._access.shows(request, Operation.DESCRIBE, Resource.TOPIC, topic.name)
             ]
         if request.version >= IDS_SINCE:
             self._name_by_id(reply)

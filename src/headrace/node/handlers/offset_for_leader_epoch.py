@@ -30,7 +30,7 @@ class OffsetForLeaderEpoch:
 
     def handle(self, request: Request) -> OffsetForLeaderEpochResponse:
         body: OffsetForLeaderEpochRequest = request.body
-        is_broker = self._access.allows(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
+        is_broker = self._access.shows(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
         topics = []
         for topic in body.topics:
             known = self._partitions.of_name(topic.topic)

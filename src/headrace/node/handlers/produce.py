@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.base.time import Instant, Now
 from headrace.machines.replication.leader import PartitionLeader
-from headrace.node.append_queue import LARGE_BYTES, HeldBatch, Permit
+from headrace.node.append_queue import HeldBatch, Permit
 from headrace.node.authorization import Access, Operation, Resource
 from headrace.node.coordinators.permits import Permits
 from headrace.node.error_codes import FAULTS, Refused, refusal_of
@@ -37,6 +37,7 @@ from headrace.records.batch import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, MAGI
 from headrace.storage.appending import Appended
 from headrace.storage.batch_validation import must_be_opened_first
 from headrace.storage.errors import MustBeOpenedFirst
+from headrace.storage.writing_ahead import LARGE_BYTES
 
 ALL = -1
 ZSTD = 4

@@ -136,9 +136,9 @@ class WriteTxnMarkers:
 
     def _may_end_transactions(self, request: Request) -> bool:
         """Whether the client is a coordinator on another broker, or is authorized to change the cluster."""
-        return any(
-            self._access.allows(request, operation, Resource.CLUSTER, CLUSTER_NAME)
-            for operation in (Operation.ALTER, Operation.CLUSTER_ACTION)
+        access = self._access
+        return access.shows(request, Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME) or access.allows(
+            request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
         )
 
 

@@ -16,6 +16,7 @@ class Topic:
     is_doomed: bool = False  # somebody asked for its deletion, whatever came of it
     is_gone: bool = False  # the deletion was acknowledged
     has_namesakes: bool = False  # is made again under its name: only its id tells which one is meant
+    batch_bytes_max: int = 0  # if it gets larger ones than others
     keys: list[PartitionKey] = field(default_factory=list)
 
     def created(self, topic_id: bytes) -> None:

@@ -44,12 +44,14 @@ class TransactionsEndEverywhere:
                 )
 
     def _leading(self, topic: str, index: int) -> Partition | None:
-        """The partition on the node that leads it in the newest epoch of those that run."""
+        """The partition on the node that leads it in the newest epoch that any node knows. A node that leads
+        it in an earlier one is deposed, and does not know it.
+        """
         replicas = [
             partition
             for host in self._hosts.values()
             if host.node is not None
             and (partition := host.node.broker.partitions.at(topic, index)) is not None
-            and partition.leader is not None
         ]
-        return max(replicas, key=lambda partition: partition.leader_epoch, default=None)
+        newest = max(replicas, key=lambda one: (one.leader_epoch, one.leader is not None), default=None)
+        return newest if newest is not None and newest.leader is not None else None

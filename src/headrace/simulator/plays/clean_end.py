@@ -1,4 +1,5 @@
-"""The end of a run of a cluster: all nodes stop at the same moment, each cleanly, and start again.
+"""The end of a run of a cluster: all nodes stop at the same moment, each cleanly, and start again. About half
+of their computers are rebooted meanwhile.
 
 This shows what a fault has left waiting for ever inside a node, such as a flush that counts as under way. No
 node is left to take over, and the others disappear meanwhile. After the start everything that was committed
@@ -21,6 +22,7 @@ def stop_and_start(cluster: Cluster) -> None:
     before = committed_ends(cluster)
     for host in cluster.hosts.values():
         host.restarts = False
+        host.reboots = world.chance(0.5)
         world.after(world.between(0.0, APART_S_MAX) if world.chance(0.5) else 0.0, host.shut_down)
 
     def running() -> list[int]:

@@ -8,6 +8,7 @@ reported, and everything that was acknowledged must be readable, in the same ord
 from headrace.simulator.clients.cluster_admin import ClusterAdmin
 from headrace.simulator.clients.creator import Creator
 from headrace.simulator.clients.deleter import Deleter
+from headrace.simulator.clients.mover import Mover
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.cluster import Cluster
 from headrace.simulator.cluster_fault_profiles import ClusterProfile
@@ -31,6 +32,8 @@ class ClusterOfLogs:
     def live(self, cluster: Cluster, profile: ClusterProfile, seconds: float) -> None:
         world, rng = cluster.world, cluster.world.rng
         configs = {"retention.ms": "-1", "internal.segment.bytes": "8000", "max.message.bytes": "2000"}
+        if profile.lost_file:  # so that logs have several segments to lose
+            configs["internal.segment.bytes"] = "2100"
         strict = {"min.insync.replicas": str(profile.min_in_sync)} if profile.min_in_sync else {}
         topics = [
             Topic("notes", rng.randint(1, 3), configs | strict),
@@ -52,8 +55,14 @@ class ClusterOfLogs:
             senders.append(Sender(cluster, "filler", pruned, acks=-1, is_idempotent=True))
             explorers.append(Explorer(cluster, "pruner", pruned, is_committed=True))
             deleters.append(Deleter(cluster, "deleter", pruned))
+        if profile.has_large:
+            large = {"max.message.bytes": "4000000", "internal.segment.bytes": "6000000"}
+            topics.append(Topic("large", 1, configs | large, batch_bytes_max=4_000_000))
+            senders.append(Sender(cluster, "heavy", topics[-1], acks=-1, is_idempotent=True, is_large=True))
+            explorers.append(Explorer(cluster, "carrier", topics[-1], is_committed=True))
         admins = admins_of(cluster, profile)
-        scripts: list[Deleter | ClusterAdmin] = [*deleters, *admins]
+        movers = [Mover(cluster, "mover", topics, cluster.directories)] if profile.has_moves else []
+        scripts: list[Deleter | ClusterAdmin | Mover] = [*deleters, *admins, *movers]
         programs = [*senders, *explorers]
 
         def are_in_sync() -> bool:
@@ -63,7 +72,7 @@ class ClusterOfLogs:
             """With fewer than three nodes a record is acknowledged when one of them has it in memory, unless
             it is flushed before.
             """
-            return profile.flushes_each or (self.nodes >= 3 and are_in_sync())
+            return profile.flushes_each or (self.nodes >= 3 and are_in_sync() and cluster.are_recovered)
 
         faults = ClusterFaults(cluster, programs, profile, may_lose)
         cluster.start()

@@ -103,7 +103,9 @@ class ClusterCoordinators:
             """With fewer than three nodes a record is acknowledged when one of them has it in memory, unless
             it is flushed before.
             """
-            return profile.flushes_each or (self.nodes >= 3 and are_all_in_sync(cluster))
+            return profile.flushes_each or (
+                self.nodes >= 3 and are_all_in_sync(cluster) and cluster.are_recovered
+            )
 
         faults = ClusterFaults(cluster, programs, profile, may_lose)
         cluster.start()

@@ -102,8 +102,9 @@ class Reading(Program):
         and was, keeps what it had besides.
         """
         settings = self.consumer.settings
-        paused = len(self._ever_paused) * (settings.partition_bytes_max + BATCH_BYTES_MAX)
-        return settings.fetch_bytes_max + BATCH_BYTES_MAX * self.host.size + paused
+        batch = self.topic.batch_bytes_max or BATCH_BYTES_MAX
+        paused = len(self._ever_paused) * (settings.partition_bytes_max + batch)
+        return settings.fetch_bytes_max + batch * self.host.size + paused
 
     def pause(self, at: TopicPartition) -> None:
         self._ever_paused.add(at)

@@ -2,11 +2,13 @@
 
 from typing import Any
 
+from headrace.base.randomness import Randomness
 from headrace.client.errors import ClientError
 from headrace.client.producer._accumulator import partition_for_key
 from headrace.client.producer._batch import Delivery
 from headrace.client.producer.core import ProducerCore
 from headrace.client.producer.rejections import RecordRejected, error_of
+from headrace.records.builder import build_batch
 from headrace.simulator.clients.topics import Topic
 from headrace.simulator.history import BatchAcked, BatchSent, DeliverySettled, PartitionKey
 from headrace.simulator.nodes import Nodes
@@ -14,14 +16,51 @@ from headrace.simulator.programs.program import Program
 from headrace.simulator.programs.shell import Driven
 from headrace.simulator.programs.writing import call_listeners, new_core
 
+# Large enough to be written in pieces, each of which takes the broker a turn.
+LARGE_BYTES_MIN = 1_100_000
+LARGE_SETTINGS: dict[str, Any] = {
+    "compression.type": "none",
+    "batch.size": 1_000,
+    "headrace.batch.size.max": 1_000,  # a record of its own is a batch
+    "max.request.size": 4_000_000,
+    "buffer.memory": 8_000_000,
+}
+
+
+def dots(rng: Randomness) -> bytes:
+    return b"." * rng.randrange(80)
+
+
+def whole_batches(rng: Randomness) -> bytes:
+    """Batches as a log has them, whose offsets may be those of the log: of a batch that is not written whole
+    none of its record's bytes may count.
+    """
+    offset = rng.randrange(40)
+    count = 1 + rng.randrange(3)
+    one = b"".join(
+        build_batch([(0, None, b"inside %d" % number, ())], base_offset=offset + number, leader_epoch=1)
+        for number in range(count)
+    )
+    return one * ((LARGE_BYTES_MIN + rng.randrange(LARGE_BYTES_MIN)) // len(one))
+
 
 class Sender(Program):
-    def __init__(self, host: Nodes, name: str, topic: Topic, *, acks: int, is_idempotent: bool) -> None:
+    def __init__(
+        self,
+        host: Nodes,
+        name: str,
+        topic: Topic,
+        *,
+        acks: int,
+        is_idempotent: bool,
+        is_large: bool = False,
+    ) -> None:
         # what was given up and comes late is out of order, and only idempotence knows it again
         super().__init__(host, name, leaves_ghosts=is_idempotent)
         self._topic = topic
         self._acks = acks
         self._is_idempotent = is_idempotent
+        self._is_large = is_large  # some large records, with whole batches inside
         self._count = 0
         self._unsettled: set[bytes] = set()
         self._durable_ends: dict[PartitionKey, int] = {}  # in this turn
@@ -38,6 +77,8 @@ class Sender(Program):
         settings: dict[str, Any] = {"acks": str(self._acks), "enable.idempotence": self._is_idempotent}
         if not self._is_idempotent:
             settings["max.in.flight.requests.per.connection"] = 1
+        if self._is_large:
+            settings |= LARGE_SETTINGS
         self._unsettled.clear()
         self._core = new_core(self.world, **settings)
         return [self._core.sender]
@@ -48,7 +89,9 @@ class Sender(Program):
             self._core.sender.flush()
         if self.is_stopping:
             return
-        for _ in range(rng.randint(0, 6)):
+        if self._is_large and self.world.chance(0.7):
+            return
+        for _ in range(rng.randint(0, 2 if self._is_large else 6)):
             number = rng.randrange(self._topic.partitions)
             key = None
             if rng.randrange(2):
@@ -59,7 +102,9 @@ class Sender(Program):
 
     def _send(self, partition: PartitionKey, key: bytes | None) -> bool:
         """Whether it was taken; if not, a later step tries again."""
-        value = f"{self.name}.{self.life}:{self._count + 1}:".encode() + b"." * self.world.rng.randrange(80)
+        rng = self.world.rng
+        rest = whole_batches(rng) if self._is_large and self.world.chance(0.5) else dots(rng)
+        value = f"{self.name}.{self.life}:{self._count + 1}:".encode() + rest
         accumulator, topics = self._core.accumulator, self._core.sender.topics
         chosen = -1 if key is not None else partition.number
         wall_ms = self.world.now().wall_ms

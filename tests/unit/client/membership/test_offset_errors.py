@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from harness.scripted_member import A0, BOTH, ScriptedMember
-from headrace.client.errors import KafkaError
+from headrace.base.time import Instant
+from headrace.client.errors import KafkaError, TimedOut
 from headrace.client.membership.events import (
     AutoCommitFailed,
     CommitEnded,
@@ -205,6 +206,16 @@ class TestLookup:
         assert isinstance(event, OffsetsFetched)
         assert isinstance(event.error, KafkaError)
         assert event.error.name == code.name
+
+    @pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+    def test_that_is_late_may_be_made_again_although_its_last_error_may_not(self, code: ErrorCode) -> None:
+        member = self.look(code, of_group=True)
+        member.cluster.now = Instant(member.now + 3600)
+        (event,) = [one for one in member.take() if isinstance(one, OffsetsFetched)]
+        assert isinstance(event.error, TimedOut)
+        assert event.error.is_retriable
+        assert isinstance(event.error.__cause__, KafkaError)
+        assert event.error.__cause__.name == code.name
 
 
 def test_older_brokers_are_asked_in_older_ways() -> None:

@@ -9,7 +9,15 @@ import pytest
 from harness.producer_simulation import TOPIC, ProducerSimulation, produced
 from headrace.base.time import NEVER, Instant
 from headrace.client.cluster import Address, TopicPartition
-from headrace.client.errors import BadResponse, BufferExhausted, KafkaError, RecordLost
+from headrace.client.errors import (
+    BadResponse,
+    BufferExhausted,
+    ConnectionLost,
+    KafkaError,
+    RecordLost,
+    TimedOut,
+    Unreachable,
+)
 from headrace.client.network.connection import ByVersion
 from headrace.client.producer.rejections import (
     BufferFull,
@@ -355,6 +363,54 @@ class TestTheEnd:
         (outgoing,) = departures(simulation)
         assert numbers(outgoing) == [(1, 0, 1)], "nobody knew when it expired: a new epoch was begun"
         assert not after.is_done
+
+    @pytest.mark.parametrize(
+        ("first_answer", "is_sent_again"),
+        [
+            (ConnectionLost("the broker was killed"), False),
+            (TimedOut("no answer"), False),
+            (ErrorCode.NOT_LEADER_OR_FOLLOWER, False),
+            (ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, False),
+            (ErrorCode.NOT_ENOUGH_REPLICAS, True),
+            (Unreachable("connection refused"), True),
+        ],
+    )
+    def test_behind_a_batch_that_was_given_up_none_is_written_twice(
+        self, first_answer: Any, is_sent_again: bool
+    ) -> None:
+        """The new leader lacks the batch that expired, and the next one. The leader after it may have both:
+        under new numbers it would write the second once more.
+        """
+        simulation = identified(delivery_s=5.0, request_timeout_s=30.0)
+        simulation.send(0, b"a")
+        departures(simulation)
+        simulation.host.advance(2.0)
+        after = simulation.send(0, b"b")
+        (outgoing,) = departures(simulation)
+        assert numbers(outgoing) == [(0, 1, 1)]
+        if isinstance(first_answer, ErrorCode):
+            first_answer = answer(simulation, first_answer)
+        simulation.sender.answered(simulation.now, outgoing.ticket, first_answer)
+        simulation.host.advance(3.1)  # the first one expires
+        simulation.cluster.stale.clear()  # the leader was looked up
+        (outgoing,) = departures(simulation)
+        assert numbers(outgoing) == [(0, 1, 1)], "a broker that has it knows it by its numbers"
+        gap = answer(simulation, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+        simulation.sender.answered(simulation.now, outgoing.ticket, gap)
+        simulation.host.advance(0.5)
+        again = departures(simulation)
+        if is_sent_again:
+            assert [numbers(one) for one in again] == [[(1, 0, 1)]]
+            assert not after.is_done
+            return
+        assert again == []
+        assert isinstance(after.error, RecordLost)
+        simulation.send(0, b"c")
+        (outgoing,) = departures(simulation)
+        assert numbers(outgoing) == [(1, 0, 1)], "nobody waits for them"
+        assert simulation.accumulator.buffered_bytes > 0
+        simulation.sender.answered(simulation.now, outgoing.ticket, answer(simulation, 0))
+        assert simulation.accumulator.buffered_bytes == 0
 
     def test_a_peer_that_breaks_the_protocol_leaves_records_in_doubt(self) -> None:
         simulation = identified()

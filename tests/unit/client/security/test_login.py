@@ -16,6 +16,7 @@ from headrace.client.network.connection import RENEWAL_S, Connection
 from headrace.client.security.sasl import Token
 from headrace.client.settings.security import Security
 from headrace.protocol.api import request_codec
+from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import decode_request_header
 from headrace.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
@@ -300,6 +301,18 @@ class TestSessions:
         self.logged_in(one, renew_at)
         assert b"Bearer two" in bytes(one.asked()[-1][2].auth_bytes)
         assert one.connection.is_ready
+
+    def test_a_renewal_that_comes_too_soon_wants_a_new_connection(self, line: Any) -> None:
+        """Sessions end with their token. When it is about to expire, they become shorter than the second that
+        brokers want between renewals, and that is not a listener without SASL.
+        """
+        one = line()
+        one.negotiate()
+        renew_at = self.logged_in(one, Instant(100.0))
+        one.connection.check_time(renew_at)
+        with pytest.raises(ConnectionLost, match="so soon") as raised:
+            one.answer(SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE), 1)
+        assert raised.value.is_retriable
 
     def test_a_renewal_that_is_refused_ends_the_connection(self, line: Any) -> None:
         one = line()

@@ -233,6 +233,31 @@ class TestClientCredentials:
             self.credentials(identity_provider)()
         assert "s3cret" not in str(raised.value)
 
+    @pytest.mark.parametrize(
+        ("status", "body", "said", "is_retriable"),
+        [
+            (401, b"<html>\n<p>a page\n</html>", "answered 401: Unauthorized", False),
+            (
+                400,
+                b'{"error": "invalid_scope", "error_description": "not\\nours"}',
+                "invalid_scope: not ours",
+                False,
+            ),
+            (400, b'["error"]', "answered 400: Bad Request", False),
+            (429, b"", "answered 429: Too Many Requests", True),
+            (503, b"\xff", "answered 503: Service Unavailable", True),
+        ],
+    )
+    def test_a_refusal_is_told_in_one_line(
+        self, identity_provider: IdentityProvider, status: int, body: bytes, said: str, is_retriable: bool
+    ) -> None:
+        """Asked with the same secret, the endpoint would refuse again, so calls end at once."""
+        identity_provider.status, identity_provider.body = status, body
+        with pytest.raises(TokenUnavailable) as raised:
+            self.credentials(identity_provider)()
+        assert str(raised.value).endswith(said)
+        assert raised.value.is_retriable is is_retriable
+
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
     def test_the_secret_follows_no_redirect(self, identity_provider: IdentityProvider, status: int) -> None:
         with serving() as thief:

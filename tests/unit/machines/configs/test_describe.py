@@ -97,3 +97,15 @@ def test_read_only_is_what_needs_a_restart() -> None:
     assert one(described, "num.partitions").is_read_only
     assert not one(described, "log.retention.ms").is_read_only
     assert not one(described, "listeners").is_read_only
+
+
+def test_dynamic_settings_of_one_listener_are_told_and_secrets_are_not() -> None:
+    file, key = "listener.name.a.ssl.keystore.location", "listener.name.a.ssl.keystore.key"
+    layers = BrokerLayers({file: "new.pem", key: "secret"}, {}, {file: "old.pem"})
+    told = {config.name: config for config in describe_broker(layers)}
+    assert (told[file].value, told[file].source) == ("new.pem", Source.DYNAMIC_BROKER)
+    assert [one.value for one in told[file].synonyms] == ["new.pem", "old.pem"]
+    assert told[key].is_sensitive
+    assert "secret" not in str(told[key])
+    assert [config.name for config in describe_broker(layers, [key])] == [key]
+    assert file not in {config.name for config in describe_broker(layers, is_cluster_default=True)}

@@ -109,6 +109,15 @@ def test_brokers_one_by_one_and_all_at_once() -> None:
     assert cluster.controller.topic_defaults()["retention.ms"] == 70000
 
 
+def test_certificates_of_one_broker() -> None:
+    """As in Kafka: for all of its listeners, or for one of them."""
+    cluster = cluster_with_topic()
+    changed = {"ssl.truststore.location": "ca.pem", "listener.name.outside.ssl.keystore.location": "new.pem"}
+    result = alter(cluster, BROKER_RESOURCE, "1", *((key, SET, text) for key, text in changed.items()))
+    assert result.error is ErrorCode.NONE
+    assert cluster.image.broker_config(1) == changed
+
+
 @pytest.mark.parametrize(
     ("name", "change", "code", "says"),
     [
@@ -116,6 +125,11 @@ def test_brokers_one_by_one_and_all_at_once() -> None:
         ("1", ("log.retention.ms", SET, "abc"), ErrorCode.INVALID_REQUEST, "Not a number"),
         ("", ("sasl.kerberos.kinit.cmd", SET, "x"), ErrorCode.INVALID_REQUEST, "only for one"),
         ("1", ("ssl.client.auth", SET, "required"), ErrorCode.INVALID_REQUEST, "dynamically"),
+        ("", ("ssl.keystore.location", SET, "x"), ErrorCode.INVALID_REQUEST, "only for one"),
+        ("", ("listener.name.a.ssl.keystore.location", SET, "x"), ErrorCode.INVALID_REQUEST, "only for one"),
+        ("1", ("listener.name.a.ssl.client.auth", SET, "none"), ErrorCode.INVALID_CONFIG, "ssl.client.auth"),
+        ("1", ("listener.name.A.ssl.keystore.location", SET, "x"), ErrorCode.INVALID_CONFIG, "listener"),
+        ("1", ("listener.name.ssl.keystore.location", SET, "x"), ErrorCode.INVALID_CONFIG, "listener"),
         ("9", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "no broker 9"),
         ("x", ("log.retention.ms", SET, "1"), ErrorCode.INVALID_REQUEST, "must be an integer"),
         ("1", ("log.retntion.ms", SET, "1"), ErrorCode.INVALID_CONFIG, "did you mean log.retention.ms?"),

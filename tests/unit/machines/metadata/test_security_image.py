@@ -61,6 +61,9 @@ RECORDS: list[Data] = [
     UserScramCredentialRecord(
         name="ada", mechanism=SHA_256.id, salt=b"t", stored_key=b"l", server_key=b"w", iterations=4096
     ),
+    UserScramCredentialRecord(
+        name="", mechanism=SHA_512.id, salt=b"u", stored_key=b"m", server_key=b"x", iterations=4096
+    ),
     quota("producer_byte_rate", 1024.0, ("user", "ada"), ("client-id", None)),
     quota("request_percentage", 12.5, ("client-id", None), ("user", "ada")),
     quota("connection_creation_rate", 3.0, ("ip", None)),
@@ -91,6 +94,7 @@ def test_what_the_records_mean() -> None:
         ("ada", SHA_512.id): Credential(b"s", b"k", b"v", 8192),
         ("ada", SHA_256.id): Credential(b"t", b"l", b"w", 4096),
     }
+    assert security.nobody == Credential(b"u", b"m", b"x", 4096)
     assert security.quotas == {
         ClientQuotaEntity(user="ada", client_id=""): {
             "producer_byte_rate": 1024.0,
@@ -120,6 +124,7 @@ def test_what_is_removed_is_gone_and_a_copy_keeps_it() -> None:
         RemoveAccessControlEntryRecord(id=RULE_ID),
         RemoveUserScramCredentialRecord(name="ada", mechanism=SHA_256.id),
         RemoveUserScramCredentialRecord(name="ada", mechanism=SHA_512.id),
+        RemoveUserScramCredentialRecord(name="", mechanism=SHA_512.id),
         quota("producer_byte_rate", None, ("client-id", None), ("user", "ada")),
         quota("request_percentage", None, ("user", "ada"), ("client-id", None)),
         quota("connection_creation_rate", None, ("ip", None)),

@@ -13,6 +13,7 @@ from headrace.machines.metadata.controller.users import (
     DescribedUser,
     describe_users,
 )
+from headrace.machines.metadata.security_image import credential_record
 from headrace.machines.security.scram import SHA_256, SHA_512, credential_from_password, salt_password
 from headrace.protocol.errors import ErrorCode
 from unit.machines.metadata.cluster import Cluster
@@ -137,3 +138,53 @@ def test_users_that_are_asked_for() -> None:
             "Cannot describe SCRAM credentials for the same user twice in a single request: ada",
         ),
     ]
+
+
+class TestSecret:
+    """What the salts of users that do not exist are made from."""
+
+    def test_it_comes_with_the_first_user_and_stays(self) -> None:
+        cluster = Cluster()
+        assert cluster.image.security.nobody is None
+        alter(cluster, upsertion("ada"))
+        secret = cluster.image.security.nobody
+        assert secret is not None
+        assert len(set(secret.server_key)) > 8
+        alter(cluster, upsertion("bob"), CredentialDeletion("ada", SHA_512.id))
+        alter(cluster, CredentialDeletion("bob", SHA_512.id))
+        alter(cluster, upsertion("cy"))
+        assert cluster.image.security.nobody == secret
+
+    def test_another_cluster_has_another_one(self) -> None:
+        one, other = Cluster(), Cluster()
+        other.rng.seed(8)
+        for cluster in (one, other):
+            alter(cluster, upsertion())
+        assert one.image.security.nobody != other.image.security.nobody
+
+    def test_it_is_no_user(self) -> None:
+        cluster = Cluster()
+        alter(cluster, upsertion())
+        security = cluster.image.security
+        assert set(security.credentials) == {("ada", SHA_512.id)}
+        assert [one.user for one in describe_users(security, None)] == ["ada"]
+        assert [one.error for one in describe_users(security, [""])] == [MISSING]
+        assert codes(alter(cluster, CredentialDeletion("", SHA_512.id))) == {"": UNACCEPTABLE}
+        assert codes(alter(cluster, upsertion(""))) == {"": UNACCEPTABLE}
+        assert security.nobody is not None
+
+    def test_a_request_without_a_new_user_brings_none(self) -> None:
+        cluster = Cluster()
+        alter(cluster, CredentialDeletion("ada", SHA_512.id), upsertion("bob", iterations=1))
+        assert cluster.image.security.nobody is None
+
+    def test_users_that_no_request_created_get_one_from_the_next_controller(self) -> None:
+        cluster = Cluster()
+        assert cluster.controller.missing_secret() == []
+        credential = credential_from_password(SHA_256, "engine", b"salt", 4096)
+        cluster.image.replay(credential_record("ada", SHA_256.id, credential))
+        first, *more = cluster.controller.missing_secret()
+        assert not more
+        cluster.image.replay(first)
+        assert cluster.image.security.nobody is not None
+        assert cluster.controller.missing_secret() == []

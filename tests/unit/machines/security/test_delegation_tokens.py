@@ -12,13 +12,22 @@ import pytest
 
 from headrace.client.security.sasl import ScramExchange
 from headrace.machines.security.delegation_tokens import (
+    KEPT_OF_GONE_MAX,
     DelegationToken,
     DelegationTokens,
     TokenRefused,
     TokenSettings,
 )
 from headrace.machines.security.errors import LoginRefused
-from headrace.machines.security.scram import SHA_256, SHA_512, Mechanism, ScramLogin, new_nonce
+from headrace.machines.security.scram import (
+    SHA_256,
+    SHA_512,
+    Credential,
+    Mechanism,
+    ScramLogin,
+    credential_from_password,
+    new_nonce,
+)
 from headrace.protocol.errors import ErrorCode
 
 ADA, BOB, EVE = "User:ada", "User:bob", "User:eve"
@@ -31,20 +40,21 @@ class Cluster:
     """Tokens whose decisions are replayed at once."""
 
     def __init__(self, settings: TokenSettings = SETTINGS) -> None:
-        self.tokens = DelegationTokens(settings)
+        self.image: dict[str, DelegationToken] = {}
+        self.tokens = DelegationTokens(settings, lambda: self.image)
         self.rng = random.Random(7)
 
     def create(self, **changes: Any) -> DelegationToken:
         asked = {"owner": ADA, "renewers": [BOB], "lifetime_ms": -1, "now_ms": NOW, **changes}
         token = self.tokens.create(asked.pop("requester", ADA), rng=self.rng, **asked)
-        self.tokens.replay(token)
+        self.image[token.token_id] = token
         return token
 
     def renew(
         self, token: DelegationToken, principal: str = ADA, period_ms: int = -1, now_ms: int = NOW
     ) -> int:
         renewed = self.tokens.renew(principal, self.tokens.secret(token.token_id), period_ms, now_ms)
-        self.tokens.replay(renewed)
+        self.image[token.token_id] = renewed
         return renewed.expires_ms
 
     def expire(
@@ -52,9 +62,9 @@ class Cluster:
     ) -> int:
         ended = self.tokens.expire(principal, self.tokens.secret(token.token_id), period_ms, now_ms)
         if ended.token is None:
-            self.tokens.forget(ended.token_id)
+            del self.image[ended.token_id]
         else:
-            self.tokens.replay(ended.token)
+            self.image[ended.token_id] = ended.token
         return ended.expires_ms
 
 
@@ -107,8 +117,8 @@ class TestTimes:
     def test_an_end_at_once(self) -> None:
         cluster = Cluster()
         token = cluster.create()
-        assert cluster.expire(token, period_ms=-1) == -1
-        assert len(cluster.tokens) == 0
+        assert cluster.expire(token, period_ms=-1) == NOW
+        assert not cluster.image
         with pytest.raises(TokenRefused) as raised:
             cluster.renew(token)
         assert code(raised) == ErrorCode.DELEGATION_TOKEN_NOT_FOUND
@@ -154,9 +164,9 @@ class TestRefusals:
             with pytest.raises(TokenRefused) as raised:
                 asked()
             assert code(raised) == ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
-        cluster.tokens.replay(Cluster().create())  # of a time when there was one
-        cluster.tokens.forget("unknown")
-        assert len(cluster.tokens) == 1
+        token = Cluster().create()  # of a time when there was one
+        cluster.image[token.token_id] = token
+        assert cluster.tokens.usable(token.token_id, NOW) is None
 
     def test_the_key_is_not_printed(self) -> None:
         assert "secret key" not in repr(SETTINGS)
@@ -176,6 +186,11 @@ class TestSecrets:
         cluster = Cluster()
         token = cluster.create()
         password = b64encode(cluster.tokens.secret(token.token_id)).decode()
+        assert cluster.tokens.password(token.token_id) == password
+        salt = cluster.tokens.salt(token.token_id, mechanism)
+        made = credential_from_password(mechanism, password, salt)
+        assert cluster.tokens.credential(token.token_id, mechanism) is None
+        cluster.tokens.keep(token.token_id, mechanism, made)
         for tried, is_right in ((password, True), (password[:-4] + "AA==", False)):
             client = ScramExchange(
                 mechanism, token.token_id, tried, new_nonce(cluster.rng), {"tokenauth": "true"}
@@ -183,7 +198,7 @@ class TestSecrets:
             server = ScramLogin(mechanism, cluster.rng, b"secret")
             first = server.read_first(client.first())
             assert first.is_token
-            final = client.answer(server.challenge(cluster.tokens.credential(first.user, mechanism, NOW)))
+            final = client.answer(server.challenge(cluster.tokens.credential(first.user, mechanism)))
             assert final is not None
             if is_right:
                 assert client.answer(server.finish(final)) is None
@@ -194,11 +209,29 @@ class TestSecrets:
     def test_expired_and_removed_tokens_log_nobody_in(self) -> None:
         cluster = Cluster()
         token = cluster.create()
-        assert cluster.tokens.credential(token.token_id, SHA_256, NOW + DAY) is not None
-        assert cluster.tokens.credential(token.token_id, SHA_256, NOW + DAY + 1) is None
-        cluster.tokens.forget(token.token_id)
-        assert cluster.tokens.credential(token.token_id, SHA_256, NOW) is None
-        assert cluster.tokens.get(token.token_id) is None
+        assert cluster.tokens.usable(token.token_id, NOW + DAY) == token
+        assert cluster.tokens.usable(token.token_id, NOW + DAY + 1) is None
+        cluster.expire(token)
+        assert cluster.tokens.usable(token.token_id, NOW) is None
+
+    def test_a_new_token_is_found_when_another_has_gone(self) -> None:
+        cluster = Cluster()
+        first = cluster.create()
+        cluster.renew(first)
+        cluster.expire(first)
+        second = cluster.create()
+        assert cluster.renew(second) == NOW + DAY
+
+    def test_what_was_computed_of_tokens_that_are_gone_is_dropped(self) -> None:
+        cluster = Cluster()
+        made = Credential(b"salt", b"stored", b"server", 4096)
+        for _ in range(6 * KEPT_OF_GONE_MAX):
+            token = cluster.create()
+            cluster.renew(token)
+            cluster.tokens.keep(token.token_id, SHA_256, made)
+            cluster.expire(token)
+        assert len(cluster.tokens._ids) <= KEPT_OF_GONE_MAX + 1
+        assert len(cluster.tokens._credentials) <= 5 * KEPT_OF_GONE_MAX
 
 
 class TestDescribe:
@@ -211,11 +244,12 @@ class TestDescribe:
         ) -> set[DelegationToken]:
             return set(cluster.tokens.visible(principal, owners, lambda _: may))
 
-        assert seen(ADA) == seen(BOB) == {mine}
+        assert seen(ADA) == {mine, other}, "she has asked for the other one"
+        assert seen(BOB) == {mine}
         assert seen(EVE) == {other}
         assert seen("User:mallory") == set()
         assert seen("User:mallory", may=True) == {mine, other}
-        assert seen("User:mallory", [ADA], may=True) == {mine}
+        assert seen("User:mallory", [ADA], may=True) == {mine, other}
         assert seen("User:mallory", [BOB], may=True) == {mine}
-        assert seen(ADA, [EVE]) == set()
+        assert seen(BOB, [EVE]) == set()
         assert seen(ADA, []) == set()

@@ -215,3 +215,18 @@ class TestClaims:
         with pytest.raises(LoginRefused, match="no email"):
             check_claims(claims(email=subject), ClaimRules(subject_claim="email"), NOW_MS)
         assert check_claims(claims(email="a@b"), ClaimRules(subject_claim="email"), NOW_MS).name == "a@b"
+
+    @pytest.mark.parametrize(
+        ("subject", "name"),
+        [
+            (" ada\n", "ada"),
+            ("\x01ada", "ada"),
+            ("ada\u3000", "ada\u3000"),
+            ("\u00a0ada", "\u00a0ada"),
+            ("ada\u2028", "ada\u2028"),
+            ("\x85ada", "\x85ada"),
+        ],
+    )
+    def test_blanks_around_the_subject_as_in_kafka(self, subject: str, name: str) -> None:
+        """Kafka takes away what is not above a space, and nothing else: another name is another user."""
+        assert check_claims(claims(sub=subject), ClaimRules(), NOW_MS).name == name

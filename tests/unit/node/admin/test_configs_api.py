@@ -73,6 +73,26 @@ class TestDescribe:
         assert told["node.id"].read_only
         assert (told["ssl.key.password"].value, told["ssl.key.password"].is_sensitive) == (None, True)
 
+    def test_a_broker_with_what_was_set_for_one_listener(self) -> None:
+        """Whoever asks for everything sees it, too, and the password of its key hidden."""
+        host = ManualHost(
+            {
+                "listeners": "PLAINTEXT://127.0.0.1:9092,TLS://127.0.0.1:9093",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TLS:SSL",
+                "ssl.keystore.location": "first.pem",
+            }
+        )
+        location, password = (
+            f"listener.name.tls.{key}" for key in ("ssl.keystore.location", "ssl.key.password")
+        )
+        changes = ((location, SET, "second.pem"), (password, SET, "hunter2"))
+        assert alter(host, BROKER, "1", *changes).error_code == 0
+        for keys in ((), (location, password)):
+            told = {config.name: config for config in describe(host, BROKER, "1", *keys).configs}
+            assert told[location].value == "second.pem"
+            assert (told[password].value, told[password].is_sensitive) == (None, True)
+        assert location not in {one.name for one in describe(host, BROKER, "1", "log.dirs").configs}
+
     @pytest.mark.parametrize(
         ("kind", "name", "code"),
         [
@@ -167,6 +187,50 @@ class TestAlter:
         assert host.node.settings.max_connections == 77
         alter(host, BROKER, "", ("max.connections", DELETE, None))
         assert host.node.settings.max_connections == 2**31 - 1
+
+    @pytest.mark.parametrize("key", ["max.connections", "max.connection.creation.rate"])
+    def test_limits_of_one_listener(self, key: str) -> None:
+        """For all brokers, for this one, and in its file, in Kafka's order; and there after a restart."""
+        name = f"listener.name.plaintext.{key}"
+        host = ManualHost({name: "40"})
+
+        def limit(host: ManualHost) -> int:
+            settings = host.node.settings
+            limits = {
+                "max.connections": settings.listener_max_connections,
+                "max.connection.creation.rate": settings.listener_max_connection_creation_rates,
+            }
+            return limits[key]["PLAINTEXT"]
+
+        assert limit(host) == 40
+        for resource, value, source in (("", "30", 3), ("1", "20", 2)):
+            assert alter(host, BROKER, resource, (name, SET, value)).error_code == 0
+            (config,) = describe(host, BROKER, "1", name, include_synonyms=True).configs
+            assert (config.value, config.config_source, config.read_only) == (value, source, False)
+            assert limit(host) == int(value)
+        host = ManualHost({name: "40"}, disks=host.disks, seed=5)
+        assert limit(host) == 20
+        assert [one.value for one in config.synonyms] == ["20", "30", "40"]
+        (config,) = describe(host, BROKER, "", name).configs
+        assert (config.value, config.config_source) == ("30", 3)
+        for resource, below in (("1", 30), ("", 40)):
+            assert alter(host, BROKER, resource, (name, DELETE, None)).error_code == 0
+            assert limit(host) == below
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("listener.name.plaintext.max.connections", "-1"),
+            ("listener.name.plaintext.max.connections", "many"),
+            ("listener.name.PLAINTEXT.max.connections", "1"),  # nothing would read it
+            ("listener.name..max.connections", "1"),
+            ("listener.name.plaintext.num.partitions", "1"),
+        ],
+    )
+    def test_other_settings_of_a_listener_are_refused(self, name: str, value: str) -> None:
+        host = ManualHost()
+        assert alter(host, BROKER, "1", (name, SET, value)).error_code != 0
+        assert not host.node.settings.listener_max_connections
 
     def test_a_value_beyond_all_measure(self) -> None:
         host = ManualHost()

@@ -14,6 +14,7 @@ from headrace.protocol.messages.alter_replica_log_dirs import (
 from headrace.records.builder import build_batch
 from headrace.records.reader import batches, read_rows
 from headrace.simulator.manual_host import ManualHost
+from headrace.storage.damage import Damage
 from headrace.storage.memory_disk import MemoryDisk
 
 
@@ -41,6 +42,26 @@ def test_the_copy_has_what_was_written_after_a_cut(monkeypatch: pytest.MonkeyPat
     host.run_jobs()
     assert partition.directory == target
     assert content(partition) == written
+
+
+def test_what_a_log_lacks_is_not_forgotten_when_it_moves() -> None:
+    """A replica that gets the rest from its leader: the copy would be one without a fault, and in sync."""
+    host = ManualHost(disks={"one": MemoryDisk(), "two": MemoryDisk()})
+    host.create_topic("t")
+    for number in range(3):
+        host.ask(host.produce_request("t", build_batch([(0, None, b"%d" % number, ())])), 9)
+    (partition,) = host.partitions("t")
+    log = partition.opened(host.clock.now())
+    lacks = Damage("t-0", "the segments from offset 1 on are missing", 1)
+    log.damages.append(lacks)
+    target = {"one": "two", "two": "one"}[partition.directory]
+    topic = AlterReplicaLogDirTopic(name="t", partitions=[0])
+    host.ask(AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDir(path=target, topics=[topic])]), 2)
+    host.run_jobs()
+    assert partition.directory == target
+    assert partition.log is not None
+    assert partition.log is not log
+    assert partition.log.damages == [lacks]
 
 
 def content(partition: Partition) -> list[bytes]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from headrace.machines.configs.values import InvalidConfig
 from headrace.node.listener_security import sasl_settings, tls_settings
-from headrace.node.settings import Listener, Settings
+from headrace.node.listener_settings import Listener
+from headrace.node.settings import Settings
 
 LEAST = {"node.id": "3"}
 
@@ -15,7 +18,8 @@ def test_kafkas_defaults() -> None:
     settings = Settings.parse(LEAST)
     assert settings.node_id == 3
     assert settings.process_roles == ("broker", "controller")
-    assert settings.listeners == (Listener("PLAINTEXT", "", 9092, "PLAINTEXT"),)
+    # not Kafka's, which are all addresses
+    assert settings.listeners == (Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),)
     assert settings.advertised_listeners == settings.listeners
     assert (settings.num_partitions, settings.default_replication_factor) == (1, 1)
     assert settings.auto_create_topics_enable
@@ -122,13 +126,11 @@ AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "loads no Java classes"),
         ("super.users", "User:admin", "without an authorizer everybody may do everything"),
         ("allow.everyone.if.no.acl.found", "false", "without an authorizer everybody may do everything"),
-        ("security.inter.broker.protocol", "SSL", "reach each other without encryption"),
         ("listener.name.external.principal.builder.class", "com.example.P", "loads no Java classes"),
         ("principal.builder.class", "com.example.Principals", "loads no Java classes"),
         ("create.topic.policy.class.name", "com.example.Names", "loads no Java classes"),
         ("alter.config.policy.class.name", "com.example.Limits", "loads no Java classes"),
         ("client.quota.callback.class", "com.example.Quotas", "loads no Java classes"),
-        ("config.providers", "file", "does not resolve"),
         ("listeners", "SSL://:9093", "SSL needs a certificate"),
         ("process.roles", "broker", "needs controller.quorum.voters"),
         ("process.roles", "controller", "controller.listener.names"),
@@ -242,17 +244,6 @@ class TestTls:
             Settings.parse(LEAST | TLS | texts)
         assert says in str(raised.value)
 
-    @pytest.mark.parametrize(
-        "texts", [{"inter.broker.listener.name": "OUTSIDE"}, {"controller.listener.names": "OUTSIDE"}]
-    )
-    def test_nodes_of_a_cluster_need_a_plaintext_listener(self, texts: dict[str, str]) -> None:
-        voters = {"controller.quorum.voters": "3@localhost:9093,4@other:9094"}
-        cluster = COMBINED | TLS | {"listeners": f"{TLS['listeners']},CONTROLLER://:9093"} | voters
-        cluster["listener.security.protocol.map"] += ",CONTROLLER:PLAINTEXT"
-        assert Settings.parse(cluster).quorum_voters
-        with pytest.raises(InvalidConfig, match="OUTSIDE is for other nodes"):
-            Settings.parse(cluster | texts)
-
     def test_secrets_are_not_printed(self) -> None:
         texts = {"listeners": "SSL://:1", "ssl.keystore.certificate.chain": "c", "ssl.keystore.key": "hidden"}
         settings = Settings.parse(LEAST | texts | {"ssl.key.password": "hidden"})
@@ -274,7 +265,7 @@ class TestSasl:
         }
         settings = Settings.parse(LEAST | texts)
         assert [one.uses_sasl for one in settings.listeners] == [True]
-        sasl = sasl_settings(settings.texts, "SASL_PLAINTEXT", is_open=False)
+        sasl = sasl_settings(settings.texts, "SASL_PLAINTEXT", is_encrypted=False, is_loopback=True)
         assert sasl.mechanisms == ("PLAIN", "SCRAM-SHA-512")
         assert (sasl.passwords, sasl.refusal_delay_ms, sasl.frame_bytes_max) == (
             {"alice": "a,="},
@@ -288,10 +279,11 @@ class TestSasl:
         ("texts", "says"),
         [
             ({"sasl.enabled.mechanisms": "PLAIN,GSSAPI"}, "GSSAPI is not served"),
-            ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "OAUTHBEARER is not served"),
+            ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, "needs sasl.oauthbearer.jwks.endpoint.url"),
             ({"sasl.enabled.mechanisms": ""}, "sasl.enabled.mechanisms is empty"),
             ({"listeners": "SASL_PLAINTEXT://:9092"}, "PLAIN sends passwords as they are"),
             ({"listeners": "SASL_PLAINTEXT://10.0.0.1:9092"}, "PLAIN sends passwords as they are"),
+            ({"listeners": "SASL_PLAINTEXT://127.example.org:9092"}, "PLAIN sends passwords as they are"),
             ({"listeners": "SASL_SSL://:9092"}, "SASL_SSL needs a certificate"),
             (
                 {"listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{MODULE} user_alice="hidden"'},
@@ -305,6 +297,96 @@ class TestSasl:
             Settings.parse(LEAST | SASL | texts)
         assert says in str(raised.value)
         assert "hidden" not in str(raised.value)
+
+    URL = "sasl.oauthbearer.jwks.endpoint.url"
+
+    @pytest.mark.parametrize(
+        ("texts", "says"),
+        [
+            ({}, "needs sasl.oauthbearer.jwks.endpoint.url"),
+            ({URL: ""}, "needs sasl.oauthbearer.jwks.endpoint.url"),
+            ({URL: "http://issuer/keys"}, "must be https://"),
+            ({URL: "ftp://issuer/keys"}, "must be https://"),
+            ({URL: "http://127.example.org/keys"}, "must be https://"),
+            ({URL: "http://localhost.example.org/keys"}, "must be https://"),
+            ({URL: "http://[::2]/keys"}, "must be https://"),
+            ({URL: "issuer/keys"}, "must be https://"),
+            ({URL: "file:keys.json"}, "must be https://"),
+            ({URL: "file://host/keys.json"}, "must be https://"),
+            ({URL: "https:///keys"}, "must be https://"),
+            ({URL: "https://[issuer/keys"}, "is not a URL"),
+            ({URL: "https://issuer:port/keys"}, "is not a URL"),
+            ({URL: "https://user:hidden@issuer/keys"}, "must not have a user or a password"),
+            ({URL: "https://issuer/keys", "headrace.oauthbearer.unsigned.tokens": "true"}, "exclude"),
+            (
+                {
+                    "headrace.oauthbearer.unsigned.tokens": "true",
+                    "listeners": "SASL_SSL://:9092",
+                    "ssl.keystore.location": "server.pem",
+                },
+                "can be reached from other machines",
+            ),
+            (
+                {URL: "https://issuer/keys", "listeners": "SASL_PLAINTEXT://:9092"},
+                "OAUTHBEARER sends tokens as they are",
+            ),
+            (
+                {
+                    "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class": "a.B",
+                    URL: "https://issuer/keys",
+                },
+                "loads no Java classes",
+            ),
+        ],
+    )
+    def test_refused_settings_of_oauth(self, texts: dict[str, str], says: str) -> None:
+        with pytest.raises(InvalidConfig) as raised:
+            Settings.parse(LEAST | SASL | {"sasl.enabled.mechanisms": "OAUTHBEARER"} | texts)
+        assert says in str(raised.value)
+        assert "hidden" not in str(raised.value)
+
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "https://issuer/keys",
+            "file:///etc/keys.json",
+            "http://127.0.0.1:1/keys",
+            "http://127.1.2.3/keys",
+            "http://localhost/",
+            "http://[::1]/",
+        ],
+    )
+    def test_where_keys_may_be(self, url: str) -> None:
+        package = "org.apache.kafka.common.security.oauthbearer"
+        texts = {
+            "sasl.enabled.mechanisms": "OAUTHBEARER",
+            self.URL: "https://another/keys",
+            f"listener.name.sasl_plaintext.oauthbearer.{self.URL}": url,
+            "listener.name.sasl_plaintext.oauthbearer.sasl.server.callback.handler.class": (
+                f"{package}.OAuthBearerValidatorCallbackHandler"
+            ),
+            "sasl.oauthbearer.expected.audience": "a, b",
+            "sasl.oauthbearer.expected.issuer": "https://issuer",
+            "sasl.oauthbearer.sub.claim.name": "name",
+        }
+        settings = Settings.parse(LEAST | SASL | texts)
+        sasl = sasl_settings(settings.texts, "SASL_PLAINTEXT", is_encrypted=False, is_loopback=True)
+        assert sasl.oauth is not None
+        assert sasl.oauth.keys is not None
+        assert (sasl.oauth.keys.url, sasl.oauth.keys.refresh_ms) == (url, 3_600_000)
+        rules = sasl.oauth.rules
+        assert (rules.issuer, rules.audiences, rules.subject_claim, rules.clock_skew_s) == (
+            "https://issuer",
+            frozenset(("a", "b")),
+            "name",
+            30.0,
+        )
+
+    def test_oauth_without_its_packages(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("headrace.node.oauth_settings.is_installed", lambda: False)
+        texts = SASL | {"sasl.enabled.mechanisms": "OAUTHBEARER", self.URL: "https://issuer/keys"}
+        with pytest.raises(InvalidConfig, match=re.escape('pip install ".[oauth]"')):
+            Settings.parse(LEAST | texts)
 
     def test_plain_on_every_address_is_for_tls(self) -> None:
         encrypted = {"listeners": "SASL_SSL://:9092", "ssl.keystore.location": "server.pem"}

@@ -304,3 +304,25 @@ def test_what_is_left_is_not_removed_for_the_sake_of_the_first_segment(is_alone:
     last.start()
     cluster.run(30)
     assert [log_of(cluster, one)[1] for one in cluster.nodes.values()] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("lost", [(0,), (1,), (2,), (1, 2), (0, 1, 2)])
+def test_a_log_without_some_of_its_segments_is_not_complete(lost: tuple[int, ...], stops: bool) -> None:
+    """Also if no checkpoint has been written since they were made, and after an orderly reboot."""
+    cluster, last = with_two_segments()
+    for one in cluster.nodes.values():
+        opened(cluster, one).roll(cluster.clock.now().wall_ms)
+    write(cluster, last, seconds=1)
+    eligible = leave_one(cluster, last, stops=stops)
+    for name in last.disk.list("t-0"):
+        if name.partition(".")[0].isdigit() and int(name.partition(".")[0]) in lost:
+            last.disk.remove(f"t-0/{name}")
+    last.boots += stops
+    come_back(cluster, last, eligible)
+    assert partition(last).leader == eligible.id
+    assert [log_of(cluster, one) for one in (eligible, last)] == [(0, 3), (0, 3)]
+    last.kill()
+    last.start()
+    cluster.run(30)
+    assert [log_of(cluster, one) for one in (eligible, last)] == [(0, 3), (0, 3)], "also after another start"

@@ -7,18 +7,23 @@ from typing import Any, cast
 
 import pytest
 
-from harness.authorizers import Anybody, ByName
+from harness.authorizers import Anybody, ByName, Nobody
 from harness.controllers import Controllers
 from harness.follower_parts import SETTINGS
 from harness.remote_broker import CONTROLLER_ALONE, RemoteBroker
+from headrace.machines.configs.values import InvalidConfig
 from headrace.node.authorization import Operation, Resource
 from headrace.node.connection import Connection
+from headrace.node.effects import Mute
+from headrace.node.forwarding import encode_address, encode_principal
 from headrace.node.handlers.envelope import EnvelopedResponse
 from headrace.node.metadata_log import MetadataLog
 from headrace.node.peers import Unanswered
+from headrace.node.settings import Settings
 from headrace.protocol.api import response_codec
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.framing import answer_frame
+from headrace.protocol.messages import alter_configs, incremental_alter_configs
 from headrace.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     EntityData,
@@ -30,6 +35,7 @@ from headrace.protocol.messages.alter_user_scram_credentials import (
     ScramCredentialUpsertion,
 )
 from headrace.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from headrace.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from headrace.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicResult,
@@ -39,7 +45,9 @@ from headrace.protocol.messages.create_topics import (
 from headrace.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.envelope import EnvelopeRequest
+from headrace.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from headrace.protocol.messages.metadata import MetadataRequest
+from headrace.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from headrace.simulator.frames import request_bytes
 from headrace.simulator.manual_host import ManualHost
 
@@ -61,11 +69,13 @@ class LedElsewhere(MetadataLog):
 class Pair:
     """A controller, node 7, with broker 1; and node 2, whose clients ask what only node 7 can answer."""
 
-    def __init__(self) -> None:
-        self.controller = ManualHost(CONTROLLER_ALONE)
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        """`settings` of the broker and the controller."""
+        more = settings or {}
+        self.controller = ManualHost(more | CONTROLLER_ALONE)
         RemoteBroker(self.controller, 1).start()
         voters = {"controller.quorum.voters": "2@127.0.0.1:9193,7@127.0.0.1:9093"}
-        self.broker = ManualHost(SETTINGS | voters)
+        self.broker = ManualHost(SETTINGS | voters | more)
         self.broker.node.controller.metadata.__class__ = LedElsewhere
         self.link = self.controller.connect()
         self.client = self.broker.connect()
@@ -121,6 +131,25 @@ def test_access_rules_in_every_version(pair: Pair, version: int) -> None:
     which.principal_filter = which.host_filter = None
     (deleted,) = pair.ask(DeleteAclsRequest(filters=[which]), version).filter_results
     assert [one.principal for one in deleted.matching_acls] == ["User:ada"]
+
+
+@pytest.mark.parametrize("version", [5, 7])  # the first one is throttled only, the other one is refused
+def test_the_client_that_the_controller_throttles_is_muted_by_its_broker(pair: Pair, version: int) -> None:
+    entity = [EntityData(entity_type="client-id", entity_name="test")]
+    quota = EntryData(entity=entity, ops=[OpData(key="controller_mutation_rate", value=1.0)])
+    pair.ask(AlterClientQuotasRequest(entries=[quota]), 1)
+    created = CreatableTopic(name="big", num_partitions=20, replication_factor=1)
+    if version == 7:
+        assert pair.ask(CreateTopicsRequest(topics=[created]), 7).throttle_time_ms == 0, "once below zero"
+        answer = pair.ask(creation(), 7)
+        assert answer.topics[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    else:
+        answer = pair.ask(CreateTopicsRequest(topics=[created]), 5)
+        assert answer.topics[0].error_code == 0
+    assert answer.throttle_time_ms == 9_000  # 20 partitions, 11 of them were saved up
+    (mute,) = [effect for effect in pair.broker.effects if isinstance(effect, Mute)]
+    assert (mute.connection, mute.until) == (pair.client, pair.broker.clock.mono + 9)
+    assert [effect for effect in pair.controller.effects if isinstance(effect, Mute)] == []
 
 
 def test_users_and_quotas(pair: Pair) -> None:
@@ -317,6 +346,61 @@ def test_the_controller_authorizes_the_client(pair: Pair) -> None:
     assert set(authorizer.others) == {("User:anna:b", "::1")}
 
 
+class TestDelegationTokens:
+    """The broker looks at how the client came, and the controller at who it is."""
+
+    SETTINGS = {
+        "delegation.token.secret.key": "secret",
+        "listeners": "PLAINTEXT://127.0.0.1:9192,LOGIN://127.0.0.1:9194,CONTROLLER://127.0.0.1:9193",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,LOGIN:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+    }
+
+    def pair(self) -> Pair:
+        """Ada has logged in at the broker."""
+        pair = Pair(self.SETTINGS)
+        pair.client = Connection(77, listener="LOGIN", address="127.0.0.1", principal="User:ada")
+        pair.broker.answers[77], pair.broker.asked[77] = deque(), deque()
+        return pair
+
+    def test_a_token_of_a_client_of_another_node(self) -> None:
+        pair = self.pair()
+        token = pair.ask(CreateDelegationTokenRequest(max_lifetime_ms=-1), 3)
+        assert (token.error_code, token.principal_name) == (ErrorCode.NONE, "ada")
+        tokens = pair.controller.node.controller.metadata.image.security.tokens
+        assert [one.owner for one in tokens.values()] == ["User:ada"]
+        assert pair.ask(RenewDelegationTokenRequest(hmac=bytes(token.hmac)), 2).error_code == 0
+        assert pair.ask(ExpireDelegationTokenRequest(hmac=bytes(token.hmac)), 2).error_code == 0
+
+    @pytest.mark.parametrize(
+        "request_of",
+        [CreateDelegationTokenRequest, RenewDelegationTokenRequest, ExpireDelegationTokenRequest],
+    )
+    def test_without_a_login_nothing_is_forwarded(self, request_of: Any) -> None:
+        pair = self.pair()
+        pair.client.listener = "PLAINTEXT"
+        pair.broker.send(pair.client, request_of(), 2)
+        assert not pair.broker.sent
+        told = pair.broker.receive(pair.client)
+        assert told.error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
+
+    def test_the_controller_knows_who_came_with_a_token(self) -> None:
+        """Though a broker should not have forwarded it."""
+        pair = self.pair()
+        frame = request_bytes(38, 3, 1, "c", CreateDelegationTokenRequest(max_lifetime_ms=-1))
+        codes = []
+        for with_token in (False, True):
+            envelope = EnvelopeRequest(
+                request_data=bytes(frame),
+                request_principal=encode_principal("User:ada", with_token=with_token),
+                client_host_address=b"",
+            )
+            answer = pair.controller.ask(envelope, 0)
+            codes.append(int.from_bytes(bytes(answer.response_data)[5:7], "big"))
+        assert codes == [0, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED]
+
+
 class TestEnvelopes:
     def ask(self, pair: Pair, frame: bytes) -> int:
         request = EnvelopeRequest(request_data=frame, request_principal=None, client_host_address=b"")
@@ -340,3 +424,123 @@ class TestEnvelopes:
         pair.carry()
         (told,) = pair.broker.receive(pair.client).topics
         assert told.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+    @pytest.mark.parametrize("is_checked", [True, False])
+    def test_a_stranger_cannot_act_as_an_administrator(self, pair: Pair, *, is_checked: bool) -> None:
+        """Without the check of the broker that sends the envelope, it could: whom it carries is believed."""
+        pair.controller.node.access.authorizer = OnlyAdministrator(trusts_brokers=not is_checked)
+        stranger = pair.controller.connect()
+        stranger.principal = "User:stranger"
+        forged = EnvelopeRequest(
+            request_data=bytes(request_bytes(19, 7, 1, "c", creation())),
+            request_principal=encode_principal("User:admin"),
+            client_host_address=encode_address("127.0.0.1"),
+        )
+        answer = pair.controller.ask(forged, 0, stranger)
+        topics = pair.controller.node.controller.metadata.image.topics
+        if is_checked:
+            assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            assert not topics
+        else:
+            assert answer.error_code == ErrorCode.NONE
+            assert topics
+
+
+class OnlyAdministrator(ByName):
+    """Allows everything to one principal. A planted bug: brokers are not asked who they are."""
+
+    def __init__(self, *, trusts_brokers: bool) -> None:
+        self._trusts_brokers = trusts_brokers
+
+    def allows(self, connection: Connection, operation: Operation, resource: Resource, name: str) -> bool:
+        if operation is Operation.CLUSTER_ACTION and self._trusts_brokers:
+            return True
+        return connection.principal == "User:admin"
+
+
+class Tried:
+    """A server that can use no file but `good.pem`."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, wanted: Settings) -> None:
+        self.count += 1
+        path = wanted.tls_texts["ssl.keystore.location"]
+        if path != "good.pem":
+            raise InvalidConfig(f"cannot read {path}")
+
+
+def altering(name: str, key: str, value: str, *others: str) -> list[Any]:
+    """In both forms."""
+    return [
+        kind.__dict__[request](
+            resources=[
+                kind.AlterConfigsResource(
+                    resource_type=4,
+                    resource_name=one,
+                    configs=[kind.AlterableConfig(name=key, value=value)],
+                )
+                for one in (name, *others)
+            ]
+        )
+        for kind, request in (
+            (alter_configs, "AlterConfigsRequest"),
+            (incremental_alter_configs, "IncrementalAlterConfigsRequest"),
+        )
+    ]
+
+
+KEYSTORE = "ssl.keystore.location"
+
+
+def test_a_broker_tries_its_own_certificates_before_it_forwards_them(pair: Pair) -> None:
+    tried = Tried()
+    pair.broker.node.try_certificates_by(tried)
+    own = str(pair.broker.node.id)
+    for form, version in zip(altering(own, KEYSTORE, "bad.pem"), (2, 1), strict=True):
+        (refused,) = pair.ask(form, version).responses
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert refused.error_message == (
+            "Validation of dynamic config update of SSLFactory failed: cannot read bad.pem"
+        )
+        assert refused.resource_name == own
+    image = pair.controller.node.controller.metadata.image
+    assert image.broker_config(int(own)) == {}
+    count = tried.count
+    for request in (
+        altering(own, "max.connections", "7")[1],  # names no certificate
+        altering("7", KEYSTORE, "bad.pem")[1],  # of another broker
+    ):
+        pair.broker.send(pair.client, request, 1)
+        assert pair.broker.sent, "it was forwarded"
+        pair.carry()
+        pair.broker.receive(pair.client)
+    assert tried.count == count
+    pair.broker.send(pair.client, altering(own, KEYSTORE, "good.pem")[1], 1)
+    assert tried.count == count + 1
+    assert pair.broker.sent
+
+
+def test_no_file_is_touched_for_a_client_without_the_right(pair: Pair) -> None:
+    tried = Tried()
+    pair.broker.node.try_certificates_by(tried)
+    pair.broker.node.access.authorizer = Nobody()
+    pair.broker.send(pair.client, altering(str(pair.broker.node.id), KEYSTORE, "bad.pem")[1], 1)
+    assert tried.count == 0
+    assert pair.broker.sent, "and the controller refuses it"
+
+
+def test_a_broker_that_is_the_controller_tries_its_certificates_too() -> None:
+    tried = Tried()
+    host = ManualHost()
+    host.node.try_certificates_by(tried)
+    own = str(host.node.id)
+    asked = altering(own, KEYSTORE, "bad.pem")[1]
+    (refused,) = host.ask(asked, 1).responses
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert str(refused.error_message).endswith("failed: cannot read bad.pem")
+    (taken,) = host.ask(altering(own, KEYSTORE, "good.pem")[1], 1).responses
+    assert taken.error_code == 0
+    (other,) = host.ask(altering(own, "max.connections", "7")[1], 1).responses
+    assert (other.error_code, tried.count) == (0, 2), "they are not tried again"

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from harness.controllers import Controllers
-from headrace.node.previous_epoch import LOST_EPOCH
+from harness.controllers import Controller, Controllers
+from headrace.node.previous_epoch import COMPLETE_RUNS
 from headrace.simulator.manual_host import ManualHost
 from headrace.storage.disk import write_atomically
 from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
@@ -57,6 +57,34 @@ def test_a_loss_is_not_forgotten_by_a_start_that_ends_before_it_is_registered() 
     assert one.up.broker.registration.previous_epoch == registered, "now it has"
 
 
+@pytest.mark.parametrize("is_same_boot", [True, False])
+def test_an_epoch_that_its_disk_never_had_is_not_told(is_same_boot: bool) -> None:
+    """The disk has an older state than the broker's last run, and so have its logs. The first start gets the
+    newer metadata, and ends before it is registered: to the next one the disk seems to be of that run.
+    """
+    cluster = Controllers(are_brokers=True).start()
+    leader = cluster.elected()
+    cluster.run(3.0)
+    one = next(one for one in cluster.nodes.values() if one is not leader)
+    one.kill()
+    stale = one.disk.clone()
+    one.start()
+    assert cluster.run(5.0, lambda: one.up.is_ready)
+    registered = leader.metadata.image.brokers[one.id].epoch
+    one.kill()
+    one.disk = stale
+    one.boots += not is_same_boot
+    one.start()
+    assert one.up.broker.registration.previous_epoch < registered
+    assert cluster.run(5.0, lambda: bool(one.up.broker.metadata.is_caught_up))
+    assert leader.metadata.image.brokers[one.id].epoch == registered
+    one.kill()
+    one.start()
+    on_disk = one.up.directories.sound_metadata.loaded.image
+    assert on_disk.brokers[one.id].epoch == registered
+    assert one.up.broker.registration.previous_epoch < registered
+
+
 @pytest.mark.parametrize("end", ["kill", "clean stop"])
 @pytest.mark.parametrize("times", [1, 1_000])
 def test_nor_when_there_was_no_space_to_note_it(end: str, times: int) -> None:
@@ -68,7 +96,7 @@ def test_nor_when_there_was_no_space_to_note_it(end: str, times: int) -> None:
     one.kill(how="lost")
     cluster.cuts = {(one.id, other) for other in cluster.nodes} | {(other, one.id) for other in cluster.nodes}
     disk = one.disk
-    one.disk = FaultyDisk(disk, [Fault(Fail(errno.ENOSPC), "append", LOST_EPOCH, times=times)])
+    one.disk = FaultyDisk(disk, [Fault(Fail(errno.ENOSPC), "append", COMPLETE_RUNS, times=times)])
     one.start()
     assert one.up.broker.registration.previous_epoch == -1
     cluster.run(1.0)
@@ -88,13 +116,70 @@ def test_nor_when_there_was_no_space_to_note_it(end: str, times: int) -> None:
     assert one.up.broker.registration.previous_epoch == registered, "now it has"
 
 
-@pytest.mark.parametrize(("content", "is_told"), [(b"0\n", True), (b"damaged", False)])
-def test_what_was_lost_before_the_last_registration_does_not_count(content: bytes, is_told: bool) -> None:
+@pytest.mark.parametrize(
+    ("content", "is_told"),
+    [
+        ("{run}\n", True),
+        ("{other}\n{run}\n", True),
+        (None, True),
+        ("none\n", False),
+        ("{other}\n", False),
+        ("{run}", False),
+        ("", False),
+        ("damaged\n", False),
+        ("\xff\n", False),
+    ],
+)
+def test_a_file_says_whether_it_has_all_records_of_that_run(content: str | None, is_told: bool) -> None:
+    """A version before the file was introduced has left none."""
     host, disk = first_run()
     disk = disk.crash("killed")
-    write_atomically(disk, LOST_EPOCH, content)
+    if content is None:
+        disk.remove(COMPLETE_RUNS)
+    else:
+        run = host.node.broker.registration.incarnation_id
+        text = content.format(run=run.hex(), other=bytes(16).hex())
+        write_atomically(disk, COMPLETE_RUNS, text.encode("latin-1"))
     again = ManualHost(disks={"data": disk})
     assert again.node.broker.registration.previous_epoch == (epoch_of(host) if is_told else -1)
+
+
+def restarted_soon(cluster: Controllers, one: Controller, leader: Controller) -> int:
+    """What it tells when it is killed as soon as the controller has its registration, perhaps before it has
+    heard of that itself. The epoch is the one that the controller has.
+    """
+    before = leader.metadata.image.brokers[one.id].epoch
+    one.kill()
+    one.start()
+    assert cluster.run(5.0, lambda: bool(leader.metadata.image.brokers[one.id].epoch != before))
+    one.kill()
+    one.start()
+    registered = leader.metadata.image.brokers[one.id].epoch
+    sent: list[int] = []
+
+    def is_registered_again() -> bool:
+        sent.append(one.up.broker.registration.previous_epoch)
+        return bool(leader.metadata.image.brokers[one.id].epoch != registered)
+
+    assert cluster.run(5.0, is_registered_again)
+    assert sent[-1] == registered
+    return registered
+
+
+def test_a_run_that_is_killed_when_it_is_just_registered_is_complete() -> None:
+    cluster = Controllers(are_brokers=True).start()
+    leader = cluster.elected()
+    cluster.run(3.0)
+    one = next(one for one in cluster.nodes.values() if one is not leader)
+    epochs = [restarted_soon(cluster, one, leader) for _ in range(3)]
+    assert len(set(epochs)) == 3
+
+
+def test_a_loss_that_is_found_after_the_registration_is_told_by_the_next_run() -> None:
+    host, disk = first_run()
+    host.node.directories.previous_epoch.lose()
+    again = ManualHost(disks={"data": disk.crash("killed")})
+    assert again.node.broker.registration.previous_epoch == -1
 
 
 def test_after_a_clean_stop_it_is_told() -> None:

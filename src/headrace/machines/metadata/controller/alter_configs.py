@@ -18,6 +18,7 @@ from headrace.machines.configs.definition import (
     topic_config_keys,
 )
 from headrace.machines.configs.group import check_group_overrides
+from headrace.machines.configs.reloaded_keys import dynamic_key
 from headrace.machines.configs.topic import Layers, check_topic_overrides
 from headrace.machines.configs.unserved import check_promise
 from headrace.machines.configs.values import (
@@ -259,7 +260,7 @@ def check_broker(image: ClusterImage, name: str, before: Mapping[str, str], afte
     for key_name in sorted(after):
         if after[key_name] == before.get(key_name):
             continue
-        key = keys.get(key_name)
+        key = keys.get(dynamic_key(key_name))
         if key is None:
             raise Refusal(ErrorCode.INVALID_CONFIG, str(unknown_key("broker", key_name, keys)))
         if key.is_read_only:

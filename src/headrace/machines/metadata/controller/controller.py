@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from headrace.base.randomness import Randomness
 from headrace.base.time import Now
-from headrace.machines.configs.topic import topic_defaults
+from headrace.machines.configs.topic import broker_value, topic_defaults
 from headrace.machines.configs.values import ConfigValue
 from headrace.machines.metadata.controller import brokers
-from headrace.machines.metadata.controller.decision import MetadataDecision
+from headrace.machines.metadata.controller.decision import Admits, MetadataDecision, admit_all
 from headrace.machines.metadata.controller.topic_rules import (
     MIN_INSYNC_REPLICAS,
     UNCLEAN_LEADER_ELECTION,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.machines.metadata.controller.elect_leaders import ElectedPartition, Election
     from headrace.machines.metadata.controller.heartbeats import Heartbeat, HeartbeatReply
     from headrace.machines.metadata.controller.sessions import BrokerSessions
+    from headrace.machines.metadata.controller.tenants import TenantBudgets
     from headrace.machines.metadata.controller.update_features import FeatureUpdate
     from headrace.machines.metadata.controller.users import (
         AlteredUser,
@@ -39,6 +40,10 @@ if TYPE_CHECKING:
         CredentialUpsertion,
     )
     from headrace.machines.security.acl_rules import AclFilter, AclRule
+    from headrace.protocol.notation import Data
+
+
+TENANTS_KEY = "headrace.tenants"
 
 
 class ControllerDecisions:
@@ -83,24 +88,51 @@ class ControllerDecisions:
         return self._defaults
 
     def create_topics(
-        self, topics: "Sequence[NewTopic]", *, validate_only: bool = False
+        self, topics: "Sequence[NewTopic]", *, validate_only: bool = False, admits: Admits = admit_all
     ) -> "MetadataDecision[list[CreatedTopic]]":
         from headrace.machines.metadata.controller.create_topics import TopicDefaults, create_topics
 
         defaults = TopicDefaults(self._partitions, self._replication_factor, self.topic_defaults())
-        return create_topics(self._image, topics, defaults, self._rng, validate_only=validate_only)
+        return create_topics(
+            self._image,
+            topics,
+            defaults,
+            self._rng,
+            validate_only=validate_only,
+            admits=admits,
+            tenants=self._tenant_budgets(),
+        )
 
-    def delete_topics(self, topics: "Sequence[DoomedTopic]") -> "MetadataDecision[list[DeletedTopic]]":
+    def _tenant_budgets(self) -> "TenantBudgets | None":
+        """None: there are no tenants."""
+        entries = broker_value(TENANTS_KEY, (self._image.cluster_config, self._static))
+        if not entries:
+            return None
+        from headrace.machines.metadata.controller.tenants import TenantBudgets, parse_tenants
+
+        assert isinstance(entries, list | tuple)
+        return TenantBudgets(self._image, parse_tenants(entries))
+
+    def delete_topics(
+        self, topics: "Sequence[DoomedTopic]", admits: Admits = admit_all
+    ) -> "MetadataDecision[list[DeletedTopic]]":
         from headrace.machines.metadata.controller.delete_topics import delete_topics
 
-        return delete_topics(self._image, topics)
+        return delete_topics(self._image, topics, admits)
 
     def create_partitions(
-        self, topics: "Sequence[MorePartitions]", *, validate_only: bool = False
+        self, topics: "Sequence[MorePartitions]", *, validate_only: bool = False, admits: Admits = admit_all
     ) -> "MetadataDecision[list[GrownTopic]]":
         from headrace.machines.metadata.controller.create_partitions import create_partitions
 
-        return create_partitions(self._image, topics, self._rng, validate_only=validate_only)
+        return create_partitions(
+            self._image,
+            topics,
+            self._rng,
+            validate_only=validate_only,
+            admits=admits,
+            tenants=self._tenant_budgets(),
+        )
 
     def alter_configs(
         self, resources: "Sequence[ResourceChange]", *, validate_only: bool = False
@@ -161,7 +193,15 @@ class ControllerDecisions:
         """Refusal: too many of them."""
         from headrace.machines.metadata.controller.users import alter_credentials
 
-        return alter_credentials(self._image, deletions, upsertions)
+        return alter_credentials(self._image, deletions, upsertions, self._rng)
+
+    def missing_secret(self, *, has_first_users: bool = False) -> "list[Data]":
+        """What users that were not created by a request lack; with the first ones, which come with it."""
+        if not self._image.security.credentials and not has_first_users:
+            return []
+        from headrace.machines.metadata.controller.users import missing_secret
+
+        return missing_secret(self._image.security, self._rng)
 
     def alter_quotas(
         self, changes: "Sequence[QuotaChange]", *, validate_only: bool = False

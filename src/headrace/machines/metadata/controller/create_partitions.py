@@ -11,8 +11,16 @@ from headrace.machines.metadata.controller.create_topics import (
     new_partition,
     partition_budget,
 )
-from headrace.machines.metadata.controller.decision import MetadataDecision, Refusal
+from headrace.machines.metadata.controller.decision import (
+    Admits,
+    MetadataDecision,
+    QuotaExceeded,
+    Refusal,
+    admit_all,
+    check_admitted,
+)
 from headrace.machines.metadata.controller.placement import Placement, refused_assignment
+from headrace.machines.metadata.controller.tenants import TenantBudgets
 from headrace.machines.metadata.image import ClusterImage
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.notation import Data
@@ -33,7 +41,13 @@ class GrownTopic:
 
 
 def create_partitions(
-    image: ClusterImage, topics: Sequence[MorePartitions], rng: Randomness, *, validate_only: bool = False
+    image: ClusterImage,
+    topics: Sequence[MorePartitions],
+    rng: Randomness,
+    *,
+    validate_only: bool = False,
+    admits: Admits = admit_all,
+    tenants: TenantBudgets | None = None,
 ) -> MetadataDecision[list[GrownTopic]]:
     placement = Placement(image, rng.randrange(max(1, len(image.brokers))))
     records: list[Data] = []
@@ -49,6 +63,14 @@ def create_partitions(
             continue
         try:
             own = grow(image, topic, placement, budget)
+            if tenants is not None:
+                tenants.check(topic.topic, len(own))
+            check_admitted(len(own), admits)
+            if tenants is not None:
+                tenants.take(topic.topic, len(own))
+        except QuotaExceeded as refusal:
+            grown.append(GrownTopic(topic.topic, refusal.code))
+            continue
         except Refusal as refusal:
             grown.append(GrownTopic(topic.topic, refusal.code, refusal.message))
             continue

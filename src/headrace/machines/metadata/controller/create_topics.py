@@ -11,9 +11,17 @@ from headrace.base.values import Value
 from headrace.machines.configs.topic import check_topic_overrides
 from headrace.machines.configs.values import ConfigValue, InvalidConfig
 from headrace.machines.metadata.controller.alter_configs import check_length
-from headrace.machines.metadata.controller.decision import MetadataDecision, Refusal
+from headrace.machines.metadata.controller.decision import (
+    Admits,
+    MetadataDecision,
+    QuotaExceeded,
+    Refusal,
+    admit_all,
+    check_admitted,
+)
 from headrace.machines.metadata.controller.names import METADATA_TOPIC, check_collision, check_topic_name
 from headrace.machines.metadata.controller.placement import Placement, refused_assignment
+from headrace.machines.metadata.controller.tenants import TenantBudgets
 from headrace.machines.metadata.image import TOPIC_RESOURCE, ClusterImage, collision_name
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.metadata_records import ConfigRecord, PartitionRecord, TopicRecord
@@ -54,6 +62,8 @@ def create_topics(
     rng: Randomness,
     *,
     validate_only: bool = False,
+    admits: Admits = admit_all,
+    tenants: TenantBudgets | None = None,
 ) -> MetadataDecision[list[CreatedTopic]]:
     placement = Placement(image, rng.randrange(max(1, len(image.brokers))))
     records: list[Data] = []
@@ -71,7 +81,20 @@ def create_topics(
         if names[topic.name] != 1:
             continue
         try:
-            result, own = create_topic(image, topic, defaults, placement, rng, also=granted, budget=budget)
+            result, own = create_topic(
+                image,
+                topic,
+                defaults,
+                placement,
+                rng,
+                also=granted,
+                budget=budget,
+                admits=admits,
+                tenants=tenants,
+            )
+        except QuotaExceeded as refusal:
+            created.append(CreatedTopic(topic.name, error=refusal.code))
+            continue
         except Refusal as refusal:
             created.append(CreatedTopic(topic.name, error=refusal.code, message=refusal.message))
             continue
@@ -91,6 +114,8 @@ def create_topic(
     *,
     also: Mapping[str, str],
     budget: int,
+    admits: Admits,
+    tenants: TenantBudgets | None,
 ) -> tuple[CreatedTopic, list[Data]]:
     """One topic's result and records; `also` are those granted before it in the same request."""
     check_topic_name(topic.name)
@@ -103,6 +128,11 @@ def create_topic(
     check_collision(image, topic.name, also)
     configs = checked_configs(topic.configs, defaults.configs)
     assignments = assigned(topic, defaults, placement, budget)
+    if tenants is not None:
+        tenants.check(topic.name, len(assignments))
+    check_admitted(len(assignments), admits)
+    if tenants is not None:
+        tenants.take(topic.name, len(assignments))
     topic_id = new_topic_id(image, rng)
     records: list[Data] = [TopicRecord(name=topic.name, topic_id=topic_id)]
     for key, value in configs.items():

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.base.ids import NO_TOPIC_ID, TopicId
-from headrace.machines.metadata.controller.decision import MetadataDecision
+from headrace.machines.metadata.controller.decision import (
+    Admits,
+    MetadataDecision,
+    QuotaExceeded,
+    admit_all,
+    check_admitted,
+)
 from headrace.machines.metadata.image import ClusterImage
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.metadata_records import RemoveTopicRecord
@@ -28,7 +34,9 @@ class DeletedTopic:
     message: str | None = None
 
 
-def delete_topics(image: ClusterImage, topics: Sequence[DoomedTopic]) -> MetadataDecision[list[DeletedTopic]]:
+def delete_topics(
+    image: ClusterImage, topics: Sequence[DoomedTopic], admits: Admits = admit_all
+) -> MetadataDecision[list[DeletedTopic]]:
     records: list[Data] = []
     deleted: list[DeletedTopic] = []
     resolved = [resolve(image, topic) for topic in topics]
@@ -42,7 +50,11 @@ def delete_topics(image: ClusterImage, topics: Sequence[DoomedTopic]) -> Metadat
             meant[result.name, result.topic_id] = 0
             result.error, result.message = ErrorCode.INVALID_REQUEST, "Duplicate topic name."
         if result.error is ErrorCode.NONE:
-            records.append(RemoveTopicRecord(topic_id=result.topic_id))
+            try:
+                check_admitted(len(image.topics_by_id[result.topic_id].partitions), admits)
+                records.append(RemoveTopicRecord(topic_id=result.topic_id))
+            except QuotaExceeded as refusal:
+                result.error = refusal.code
         deleted.append(result)
     return MetadataDecision(deleted, records)
 

@@ -7,6 +7,7 @@ which one counts. Only what proves the knowledge of a password is stored, never 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from headrace.base.randomness import Randomness
 from headrace.machines.metadata.controller.decision import (
     RECORDS_MAX,
     TOO_LARGE,
@@ -14,16 +15,23 @@ from headrace.machines.metadata.controller.decision import (
     Refusal,
 )
 from headrace.machines.metadata.image import ClusterImage
-from headrace.machines.metadata.security_image import SecurityImage, credential_record
+from headrace.machines.metadata.security_image import (
+    NOBODY,
+    NOBODYS_MECHANISM,
+    SecurityImage,
+    credential_record,
+)
 from headrace.machines.security.scram import (
     ITERATIONS_MAX,
     ITERATIONS_MIN,
     MECHANISMS_BY_ID,
+    SALT_BYTES,
+    Credential,
     Mechanism,
     credential_from_salted,
 )
 from headrace.protocol.errors import ErrorCode
-from headrace.protocol.metadata_records import RemoveUserScramCredentialRecord
+from headrace.protocol.metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from headrace.protocol.notation import Data
 
 
@@ -58,7 +66,10 @@ class DescribedUser:
 
 
 def alter_credentials(
-    image: ClusterImage, deletions: Sequence[CredentialDeletion], upsertions: Sequence[CredentialUpsertion]
+    image: ClusterImage,
+    deletions: Sequence[CredentialDeletion],
+    upsertions: Sequence[CredentialUpsertion],
+    rng: Randomness,
 ) -> MetadataDecision[list[AlteredUser]]:
     """Refusal: too many of them."""
     asked: list[CredentialDeletion | CredentialUpsertion] = [*deletions, *upsertions]
@@ -77,10 +88,28 @@ def alter_credentials(
             changes[user] = _record(image.security, change)
         except Refusal as refusal:
             refused[user] = AlteredUser(user, refusal.code, refusal.message)
-    if len(changes) > RECORDS_MAX:
+    has_users = any(isinstance(record, UserScramCredentialRecord) for record in changes.values())
+    secret = [new_secret(rng)] if has_users and image.security.nobody is None else []
+    if len(secret) + len(changes) > RECORDS_MAX:
         raise Refusal(ErrorCode.POLICY_VIOLATION, TOO_LARGE)
     altered = [AlteredUser(user) for user in changes]
-    return MetadataDecision([*altered, *refused.values()], list(changes.values()))
+    return MetadataDecision([*altered, *refused.values()], [*secret, *changes.values()])
+
+
+def missing_secret(security: SecurityImage, rng: Randomness) -> list[Data]:
+    """What has to be decided where there are users: a log of an earlier version, or first users that were
+    written before the cluster's first start, have no secret.
+    """
+    return [new_secret(rng)] if security.nobody is None else []
+
+
+def new_secret(rng: Randomness) -> UserScramCredentialRecord:
+    """A random credential that nobody can log in with: its stored key is the hash of nothing known."""
+    size = MECHANISMS_BY_ID[NOBODYS_MECHANISM].digest_bytes
+    credential = Credential(
+        rng.randbytes(SALT_BYTES), rng.randbytes(size), rng.randbytes(size), ITERATIONS_MIN
+    )
+    return credential_record(NOBODY, NOBODYS_MECHANISM, credential)
 
 
 def _record(security: SecurityImage, change: CredentialDeletion | CredentialUpsertion) -> Data:

@@ -1,0 +1,187 @@
+"""The Parquet files of a lake table, with a proof in the footer; on disk before a commit names them.
+
+A file has rows of one partition in the order of their offsets; a compacted one may have several partitions.
+Names are random, so two owners never write to the same file. A file that no commit names is not part of the
+table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.lake.row_hash import added_up, row_hashes
+from headrace.lake.rows import OFFSET, PARTITION, TIMESTAMP
+from headrace.machines.lake.ledger import Span
+from headrace.machines.lake.proof import FOOTER_KEY, HASH_MASK, FileProof, Proof, WrongFooter
+
+# Rows are gathered to row groups of about this many bytes: large enough to compress and to scan well, small
+# enough that a copier needs little memory for each.
+ROW_GROUP_BYTES = 32 << 20
+ROW_GROUP_ROWS = 1 << 20
+# A file ends here, which is also the size to which small ones are compacted.
+FILE_BYTES = 128 << 20
+
+
+class WrittenFile(NamedTuple):
+    """A file that is complete and on disk, and that no commit names yet."""
+
+    name: str  # relative to the table
+    size: int
+    stats: str  # Delta's statistics, JSON
+    proof: FileProof
+
+    @property
+    def spans(self) -> list[Span]:
+        return [proof.span for proof in self.proof.proofs]
+
+
+class ParquetFile:
+    """Writes one file. Not used as a context manager: an unfinished file is left to `optimize`."""
+
+    def __init__(self, directory: Path, schema: pa.Schema, topic_id: str) -> None:
+        self.name = f"headrace-{uuid.uuid4().hex}.parquet"
+        self._path = directory / self.name
+        self._schema = schema
+        self._topic_id = topic_id
+        self._writer = pq.ParquetWriter(
+            self._path, schema, compression="zstd", write_page_checksum=True, store_schema=False
+        )
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = self._waiting_rows = 0
+        self._stats = Statistics()
+        self.written_bytes = 0
+
+    def add(self, rows: pa.Table) -> None:
+        self._waiting.append(rows)
+        self._waiting_bytes += rows.nbytes
+        self._waiting_rows += rows.num_rows
+        self._stats.add(rows)
+        if self._waiting_bytes >= ROW_GROUP_BYTES or self._waiting_rows >= ROW_GROUP_ROWS:
+            self._write_group()
+
+    def _write_group(self) -> None:
+        if self._waiting_rows:
+            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=ROW_GROUP_ROWS)
+            self.written_bytes = self._path.stat().st_size
+        self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+
+    def finish(self, proofs: Iterable[Proof]) -> WrittenFile:
+        self._write_group()
+        proof = FileProof(self._topic_id, tuple(proofs))
+        self._writer.add_key_value_metadata({FOOTER_KEY: proof.to_json()})
+        self._writer.close()
+        sync(self._path)
+        sync(self._path.parent)
+        return WrittenFile(self.name, self._path.stat().st_size, self._stats.to_json(), proof)
+
+    def discard(self) -> None:
+        self._writer.close()
+        self._path.unlink(missing_ok=True)
+
+
+class Statistics:
+    """What Delta's log says about a file, so that readers can skip it."""
+
+    _COLUMNS = (PARTITION, OFFSET, TIMESTAMP)
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._nulls: dict[str, int] = {}
+        self._least: dict[str, Any] = {}
+        self._most: dict[str, Any] = {}
+        self._is_moment = False  # whether the column of that name is a timestamp
+
+    def add(self, rows: pa.Table) -> None:
+        self._rows += rows.num_rows
+        for name in self._COLUMNS:
+            if name not in rows.column_names or not _has_order(rows.schema.field(name).type):
+                continue  # a table of results may have any columns
+            self._is_moment |= pa.types.is_timestamp(rows.schema.field(name).type)
+            column = rows[name].cast(pa.int64())
+            self._nulls[name] = self._nulls.get(name, 0) + column.null_count
+            found = pc.min_max(column).as_py()
+            if found["min"] is not None:
+                self._least[name] = min(self._least.get(name, found["min"]), found["min"])
+                self._most[name] = max(self._most.get(name, found["max"]), found["max"])
+
+    def to_json(self) -> str:
+        least, most = dict(self._least), dict(self._most)
+        if self._is_moment and TIMESTAMP in least:
+            texts = _moment_text(least.pop(TIMESTAMP)), _moment_text(most.pop(TIMESTAMP))
+            if texts[0] is not None and texts[1] is not None:
+                least[TIMESTAMP], most[TIMESTAMP] = texts
+        return json.dumps(
+            {"numRecords": self._rows, "minValues": least, "maxValues": most, "nullCount": self._nulls}
+        )
+
+
+def _has_order(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us"))
+
+
+def _moment_text(micros: int) -> str | None:
+    """None for years that Delta's text cannot have. Kafka's times are whole milliseconds."""
+    try:
+        moment = datetime.fromtimestamp(micros // 1_000_000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros // 1000 % 1000:03d}Z" if moment.year >= 1000 else None
+
+
+def write_span(
+    directory: Path, schema: pa.Schema, topic_id: str, span: Span, tables: Iterable[pa.Table]
+) -> Iterator[WrittenFile]:
+    """Write the rows of a range; yield each file when it is complete. The files' ranges make up the span."""
+    file: ParquetFile | None = None
+    start, rows, total = span.start, 0, 0
+    try:
+        for table in tables:
+            if not table.num_rows:
+                continue
+            if file is not None and file.written_bytes >= FILE_BYTES:
+                end = table[OFFSET][0].as_py()
+                done, file = file, None
+                yield done.finish([Proof(Span(span.partition, start, end), rows, total)])
+                start, rows, total = end, 0, 0
+            file = file or ParquetFile(directory, schema, topic_id)
+            file.add(table)
+            rows += table.num_rows
+            total = (total + added_up(row_hashes(table))) & HASH_MASK
+        file = file or ParquetFile(directory, schema, topic_id)
+        done, file = file, None
+        yield done.finish([Proof(Span(span.partition, start, span.end), rows, total)])
+    finally:
+        if file is not None:
+            file.discard()
+
+
+def write_loss(directory: Path, schema: pa.Schema, topic_id: str, lost: Span) -> WrittenFile:
+    """Write a file without rows, which says that these records were deleted before they were copied."""
+    return ParquetFile(directory, schema, topic_id).finish([Proof(lost, 0, 0, is_lost=True)])
+
+
+def read_proof(path: Path) -> FileProof:
+    """Read the proof in a file's footer; raise WrongFooter if there is none."""
+    found = (pq.read_metadata(path).metadata or {}).get(FOOTER_KEY.encode())
+    if found is None:
+        raise WrongFooter("the footer has no proof: another program wrote the file")
+    return FileProof.from_json(found)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a directory, are on disk: the topic may delete the records next."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

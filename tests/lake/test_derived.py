@@ -1,0 +1,134 @@
+"""Tables of results: each batch once, whatever is repeated, and columns that change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from headrace.lake.derived import DerivedTable
+from headrace.lake.errors import WrongTable
+from headrace.lake.files import WrittenFile
+
+
+def append(table: DerivedTable, rows: dict[str, Any], version: int, app_id: str | None = "app") -> bool:
+    found = pa.table(rows)
+    schema = table.prepare(found.schema)
+    return table.commit(table.write(schema, iter(found.to_batches())), schema, app_id, version)
+
+
+def values(table: DerivedTable, column: str = "x") -> list[Any]:
+    found: list[Any] = DeltaTable(str(table.path)).to_pyarrow_table()[column].to_pylist()
+    return sorted(found, key=lambda value: (value is None, value))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> DerivedTable:
+    return DerivedTable(tmp_path / "table")
+
+
+def test_a_batch_that_is_repeated_is_added_once(table: DerivedTable) -> None:
+    assert append(table, {"x": [1, 2]}, 0) is True
+    assert append(table, {"x": [1, 2]}, 0) is False
+    assert append(table, {"x": [3]}, 1) is True
+    assert append(table, {"x": [1, 2]}, 0) is False
+    assert append(table, {"x": [1]}, 0, "another") is True
+    assert values(table) == [1, 1, 2, 3]
+    named = {path.name for path in table.path.glob("*.parquet")}
+    assert len(named) == 3  # files of repeated batches are removed
+
+
+def test_without_a_number_every_batch_is_added(table: DerivedTable) -> None:
+    append(table, {"x": [1]}, 0, None)
+    append(table, {"x": [1]}, 0, None)
+    assert values(table) == [1, 1]
+
+
+def test_an_empty_batch_moves_the_number(table: DerivedTable) -> None:
+    assert append(table, {"x": pa.array([], pa.int64())}, 0) is True
+    assert append(table, {"x": [1]}, 0) is False
+
+
+class Answerless(DerivedTable):
+    """Its first commit is made, but the answer is an error."""
+
+    is_first = True
+
+    def _write(self, table: DeltaTable, files: list[WrittenFile], app_id: str | None, version: int) -> None:
+        super()._write(table, files, app_id, version)
+        if self.is_first:
+            self.is_first = False
+            raise DeltaError("the connection was reset")
+
+
+@pytest.mark.parametrize("app_id", ["app", None])
+def test_a_commit_whose_answer_was_lost_is_not_made_again(tmp_path: Path, app_id: str | None) -> None:
+    table = Answerless(tmp_path / "table")
+    assert append(table, {"x": [1, 2]}, 0, app_id) is True
+    assert values(table) == [1, 2]
+
+
+def test_two_writers_of_the_same_batch_add_it_once(tmp_path: Path) -> None:
+    """The second one commits on a snapshot that does not know the first one's commit."""
+
+    class Overtaken(DerivedTable):
+        def _write(
+            self, table: DeltaTable, files: list[WrittenFile], app_id: str | None, version: int
+        ) -> None:
+            append(DerivedTable(self.path), {"x": [1]}, version)
+            super()._write(table, files, app_id, version)
+
+    table = Overtaken(tmp_path / "table")
+    assert append(table, {"x": [1]}, 0) is False
+    assert values(table) == [1]
+
+
+def test_columns_are_added_and_missing_ones_are_null(table: DerivedTable) -> None:
+    append(table, {"x": [1]}, 0)
+    append(table, {"x": [2], "y": ["new"]}, 1)
+    append(table, {"y": ["only"]}, 2)
+    assert values(table) == [1, 2, None]
+    assert values(table, "y") == ["new", "only", None]
+
+
+def test_a_writer_that_knows_an_older_schema_still_fits(table: DerivedTable) -> None:
+    old = pa.table({"x": [1]})
+    schema = table.prepare(old.schema)
+    files = table.write(schema, iter(old.to_batches()))
+    append(table, {"x": [2], "y": ["new"]}, 0, "another")
+    assert table.commit(files, schema, "app", 0) is True
+    assert values(table) == [1, 2]
+
+
+def test_narrower_rows_are_widened_and_others_are_refused(table: DerivedTable) -> None:
+    append(table, {"x": [1 << 40]}, 0)
+    narrow = pa.table({"x": pa.array([7], pa.int32())})
+    schema = table.prepare(narrow.schema)
+    assert table.commit(table.write(schema, iter(narrow.to_batches())), schema, "app", 1)
+    assert values(table) == [7, 1 << 40]
+    with pytest.raises(WrongTable, match="column x"):
+        append(table, {"x": ["text"]}, 2)
+
+
+def test_a_table_of_the_users_own_is_appended_to(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "own"), pa.table({"x": [1], "z": ["kept"]}))
+    table = DerivedTable(tmp_path / "own")
+    append(table, {"x": [2]}, 0)
+    assert values(table) == [1, 2]
+    assert values(table, "z") == ["kept", None]
+
+
+def test_columns_with_our_names_and_other_types_are_only_columns(table: DerivedTable) -> None:
+    append(table, {"_timestamp": ["text"], "_offset": [1.5]}, 0)
+    append(table, {"_timestamp": ["more"], "_offset": [2.5]}, 1)
+    assert values(table, "_offset") == [1.5, 2.5]
+
+
+def test_a_partitioned_table_is_refused(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "own"), pa.table({"x": [1], "z": ["a"]}), partition_by=["z"])
+    with pytest.raises(WrongTable, match="is partitioned"):
+        append(DerivedTable(tmp_path / "own"), {"x": [2]}, 0)
