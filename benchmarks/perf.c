@@ -3,8 +3,10 @@
  * P produces COUNT records of SIZE bytes to one partition, or in turn to partitions 0..N-1 when PARTITION
  * is -N; with rate=R not faster than R records/s. C reads COUNT records from the beginning of one
  * partition. Prints one JSON line. The clock of a consumer starts with its first records, so that metadata
- * and connecting are not measured. */
+ * and connecting are not measured. Memory that was freed is used again and not given back to the kernel:
+ * whether an allocator gives it back differs by chance between runs, and new pages take a third of the time. */
 #include <librdkafka/rdkafka.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +96,9 @@ int main(int n, char **a) {
     size_t size = (size_t)atol(a[6]);
     double bytes = 0;
     char error[256];
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    mallopt(M_TOP_PAD, 64 << 20);
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
     set(conf, "bootstrap.servers", a[2]);
     if (producing) {
