@@ -559,6 +559,33 @@ class TestRefusals:
 
         run(story())
 
+    def test_of_too_many_handshakes_the_oldest_give_way(
+        self,
+        run: Run,
+        tmp_path: Path,
+        keys: dict[str, object],
+        authority: Authority,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(tls, "UNFINISHED_MAX", 3)
+
+        async def story() -> None:
+            async with running_server(tmp_path, **keys) as server:
+                first = await secure_client(server, trusting(authority))
+                assert await first.ask(ECHO, 1, b"in") == b"in"
+                idlers = [await server.client() for _ in range(3)]
+                for idler in idlers:
+                    await idler.send(b"\x16\x03\x01")
+                await server.until(lambda: len(server.process.connections.channels) == 4)
+                second = await secure_client(server, trusting(authority))
+                assert await idlers[0].is_closed()
+                assert "later ones are not finished" in server.logged("connection_closed")[0]
+                for client in (first, second):  # who is in stays
+                    assert await client.ask(ECHO, 2, b"still") == b"still"
+                assert len(server.process.connections.channels) == 4
+
+        run(story())
+
     def test_many_handshakes_at_once(
         self, run: Run, tmp_path: Path, keys: dict[str, object], authority: Authority
     ) -> None:

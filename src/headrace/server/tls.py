@@ -32,6 +32,9 @@ HANDSHAKE_S_MAX = 10.0
 # A handshake takes 0.4 to 2 ms of the loop: a burst of them must not keep the others waiting.
 HANDSHAKES_PER_TURN = 4
 
+# Each takes some 20 KB. A client shakes hands within milliseconds; those that take longest are not missed.
+UNFINISHED_MAX = 500
+
 CIPHERTEXT_BYTES = 256 * 1024
 
 # So much of a long answer is encrypted at a time. Memory for all of it would be new each time, and the kernel
@@ -86,6 +89,7 @@ class TlsListener:
         self.ciphertext = memoryview(bytearray(CIPHERTEXT_BYTES))
         self._left = HANDSHAKES_PER_TURN  # how many more there may be in this turn of the loop
         self._queue: deque[TlsTransport] = deque()
+        self._unfinished: dict[TlsTransport, None] = {}  # handshakes, the oldest first
         self._is_due = False
 
     def load(self) -> None:
@@ -118,6 +122,18 @@ class TlsListener:
 
     def transport(self, channel: SecuredChannel) -> "TlsTransport":
         return TlsTransport(self, channel)
+
+    def begin(self, transport: "TlsTransport") -> None:
+        """Its handshake. If there are too many, the oldest one has to give way: clients that only begin must
+        not take all memory, nor keep others out.
+        """
+        if len(self._unfinished) >= UNFINISHED_MAX and transport not in self._unfinished:
+            next(iter(self._unfinished)).give_way()
+        self._unfinished[transport] = None
+
+    def end(self, transport: "TlsTransport") -> None:
+        """Its handshake, or the connection."""
+        self._unfinished.pop(transport, None)
 
     def take_turn(self, transport: "TlsTransport") -> bool:
         """Whether it may go on with its handshake now; otherwise `shake_hands` is called in a later turn."""
@@ -195,9 +211,12 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._descriptor = transport.get_extra_info("socket").fileno()
         self._timer = self._listener.loop.call_later(HANDSHAKE_S_MAX, self._handshake_took_too_long)
         self._channel.connection_made(cast(asyncio.Transport, self))
+        if not (self._is_paused or self._is_over):  # one that is held has not begun
+            self._listener.begin(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_over = True
+        self._listener.end(self)
         self._forget_timer()
         channel = self._channel
         del self._channel  # the collector runs too rarely for a cycle of the two
@@ -271,6 +290,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         if principal is not None:
             self._channel.shown_certificate(principal)
         self._is_open = True
+        self._listener.end(self)
         self._forget_timer()
         self._send()
         self._deliver()
@@ -280,6 +300,10 @@ class TlsTransport(asyncio.BufferedProtocol):
         if self._is_paused:
             return  # we have not let it begin yet: there are too many new connections
         self._fail(f"not finished after {HANDSHAKE_S_MAX:.0f} seconds")
+
+    def give_way(self) -> None:
+        self._listener.end(self)
+        self._fail(f"{UNFINISHED_MAX} later ones are not finished either")
 
     def _fail(self, reason: str) -> None:
         """Closes the connection; the client gets OpenSSL's alert, if there is one."""
@@ -321,7 +345,7 @@ class TlsTransport(asyncio.BufferedProtocol):
                 return
 
     def _read_more(self, view: memoryview, filled: int) -> int:
-        """More records, behind those; how many bytes there were. librdkafka makes two records of a message, so
+        """More records, behind those; how many bytes there were. librdkafka makes two records of a message:
         this is the hot loop of a producer: an exception at its end costs less than a question before each.
         """
         left = before = len(view) - filled
@@ -400,6 +424,7 @@ class TlsTransport(asyncio.BufferedProtocol):
     def _resume(self) -> None:
         """First what has come already."""
         if not self._is_open and not self._is_over:  # it was held, and has all its time for the handshake
+            self._listener.begin(self)
             self._forget_timer()
             self._timer = self._listener.loop.call_later(HANDSHAKE_S_MAX, self._handshake_took_too_long)
             if self._has_begun and not self._is_queued and self._listener.take_turn(self):
