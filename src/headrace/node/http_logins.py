@@ -26,9 +26,6 @@ from headrace.node.settings import Settings
 BASIC: Final = "Basic"
 BEARER: Final = "Bearer"
 
-# One thread at a time checks passwords of HTTP clients: those of Kafka's clients and fsyncs need some, too.
-QUEUE: Final = "http-login"
-
 
 class Identity(NamedTuple):
     mechanism: str
@@ -73,7 +70,7 @@ class HttpLogins:
     ) -> None:
         self._users = users
         self._bearer_checks = bearer_checks
-        self._checks = PasswordQueue(jobs, settings.metadata_log_dir, (QUEUE,))
+        self._checks = PasswordQueue(jobs, settings.metadata_log_dir, "http-login")
         self._bearer = {
             one.name: one for one in settings.http.listeners if is_bearer_set(one, settings.texts)
         }

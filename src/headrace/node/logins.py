@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
@@ -34,9 +34,6 @@ from headrace.protocol.notation import Data
 if TYPE_CHECKING:
     from headrace.node.audit import Audit
 
-# Passwords are checked in so many threads at the most.
-QUEUES: Final = ("login-0", "login-1")
-
 
 class Logins:
     def __init__(
@@ -63,7 +60,7 @@ class Logins:
             tokens = delegation_tokens(settings.texts, lambda: security().tokens)
             self._tokens = TokenCredentials(tokens, ports.jobs, settings.metadata_log_dir)
         self._with_tokens: dict[str, set[Login]] = {}  # who is in, by the id of a delegation token
-        self._password_checks = PasswordQueue(ports.jobs, settings.metadata_log_dir, QUEUES)
+        self._password_checks = PasswordQueue(ports.jobs, settings.metadata_log_dir, "login")
         secured = [listener for listener in settings.served_listeners if listener.uses_sasl]
         self._listeners = {
             listener.name: sasl_settings(

@@ -1,8 +1,8 @@
 """Passwords that wait for their check, which takes milliseconds of a thread.
 
-A few are checked at once; those who wait for an fsync need threads, too. The others wait here, and not among
-the jobs, so that the check of a client that hangs up can be taken back. Addresses take turns: one that sends
-many passwords delays its own logins. If there is no room, those of the address with most of them have to go.
+They are checked one after the other. Those that wait do so here, and not among the jobs, so that the check of
+a client that hangs up can be taken back. Addresses take turns: one that sends many passwords delays its own
+logins. If there is no room, those of the address with most of them have to go.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from headrace.machines.security.errors import LoginRefused
 from headrace.node.password_check import PasswordCheck
 from headrace.node.ports import Jobs
 
-# With the most iterations that is some ten seconds of work for two threads; clients wait for thirty.
+# With the most iterations that is some ten seconds of work for a thread; clients wait for thirty.
 WAITING_MAX = 1000
 
 Checked = Callable[[Now, str | None], None]  # takes why the password is refused; None: it is right
@@ -29,13 +29,13 @@ class WaitingCheck:
 
 
 class PasswordQueue:
-    __slots__ = ("_directory", "_free", "_jobs", "_waiting", "count")
+    __slots__ = ("_directory", "_is_checking", "_jobs", "_queue", "_waiting", "count")
 
-    def __init__(self, jobs: Jobs, directory: str, queues: tuple[str, ...]) -> None:
-        """As many passwords are checked at once as there are queues of jobs."""
+    def __init__(self, jobs: Jobs, directory: str, queue: str) -> None:
         self._jobs = jobs
         self._directory = directory
-        self._free = list(queues)
+        self._queue = queue  # of the jobs
+        self._is_checking = False
         self._waiting: dict[str, deque[WaitingCheck]] = {}  # by address; the first one has the next turn
         self.count = 0  # of those that wait
 
@@ -46,7 +46,7 @@ class PasswordQueue:
         waiting = WaitingCheck(address, check, then)
         self._waiting.setdefault(address, deque()).append(waiting)
         self.count += 1
-        self._go_on()
+        self._check_next()
         return waiting
 
     def drop(self, waiting: WaitingCheck) -> None:
@@ -64,26 +64,24 @@ class PasswordQueue:
         self._left(most, own)
         last.then(now, f"{WAITING_MAX} other passwords have to be checked first")
 
-    def _go_on(self) -> None:
-        while self._free and self._waiting:
-            address, own = next(iter(self._waiting.items()))
-            waiting = own.popleft()
-            del self._waiting[address]  # behind the others
-            if own:
-                self._waiting[address] = own
-            self.count -= 1
-            self._run(waiting)
-
-    def _run(self, waiting: WaitingCheck) -> None:
-        queue = self._free.pop()
+    def _check_next(self) -> None:
+        if self._is_checking or not self._waiting:
+            return
+        address, own = next(iter(self._waiting.items()))
+        waiting = own.popleft()
+        del self._waiting[address]  # behind the others
+        if own:
+            self._waiting[address] = own
+        self.count -= 1
+        self._is_checking = True
 
         def checked(now: Now, result: object) -> None:
             """`result`: None, or why it is refused, or why the job has failed."""
-            self._free.append(queue)
-            self._go_on()
+            self._is_checking = False
+            self._check_next()
             waiting.then(now, None if result is None else str(result))
 
-        self._jobs.run(self._directory, queue, waiting.check, checked)
+        self._jobs.run(self._directory, self._queue, waiting.check, checked)
 
     def _left(self, address: str, own: "deque[WaitingCheck]") -> None:
         self.count -= 1

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 # Enough that a slow fsync of one directory does not hold up another's; a thread that waits costs little.
 THREADS_MAX = 8
 
-# Threads for what computes with the interpreter released: strangers may keep these busy. They get the
-# processor after the others: a tenth of it while the loop needs it, too.
-PATIENT_THREADS_MAX = 2
+# A thread for what computes with the interpreter released: strangers may keep it busy. It gets the processor
+# after the others: a tenth of it while the loop needs it, too. There is one, since each takes the interpreter
+# back now and then, and others wait while it has that and no processor (docs/benchmarks.md, logins).
+PATIENT_THREADS_MAX = 1
 NICENESS = 10
 
 # A child that computed nothing for this long is ended: its memory is worth more than its start of 0.1 s.

@@ -21,10 +21,10 @@ TOO_MANY = "3 other passwords have to be checked first"
 class Desk:
     """The queue, and a driver that runs its jobs when it is told to."""
 
-    def __init__(self, *queues: str) -> None:
+    def __init__(self) -> None:
         self.effects: list[Effect] = []
         self.jobs = Jobs(self.effects)
-        self.queue = PasswordQueue(self.jobs, "d", queues or ("a",))
+        self.queue = PasswordQueue(self.jobs, "d", "a")
         self.told: list[tuple[str, str | None]] = []
 
     def add(self, user: str, address: str = "1") -> WaitingCheck:
@@ -47,17 +47,18 @@ class Desk:
         self.jobs.end(effect.ticket)(NOW, result)
 
 
-def test_as_many_are_checked_at_once_as_there_are_queues() -> None:
-    desk = Desk("a", "b")
-    for user in "uvwx":
+def test_they_are_checked_one_after_the_other() -> None:
+    desk = Desk()
+    for user in "uvw":
         desk.add(user)
-    assert desk.running == ["u", "v"]
+    assert desk.running == ["u"]
     desk.finish()
+    assert desk.running == ["v"]
     desk.finish("wrong")
     assert desk.told == [("u", None), ("v", "wrong")]
-    assert desk.running == ["w", "x"]
+    assert desk.running == ["w"]
     assert desk.queue.count == 0
-    assert {effect.queue for effect in desk.effects if isinstance(effect, Run)} == {"a", "b"}
+    assert {effect.queue for effect in desk.effects if isinstance(effect, Run)} == {"a"}
 
 
 def test_a_job_that_fails_lets_nobody_in_and_the_next_one_begin() -> None:
