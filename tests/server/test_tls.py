@@ -573,16 +573,19 @@ class TestRefusals:
             async with running_server(tmp_path, **keys) as server:
                 first = await secure_client(server, trusting(authority))
                 assert await first.ask(ECHO, 1, b"in") == b"in"
+                silent = [await server.client() for _ in range(5)]  # cost little, and do not count
                 idlers = [await server.client() for _ in range(3)]
                 for idler in idlers:
                     await idler.send(b"\x16\x03\x01")
-                await server.until(lambda: len(server.process.connections.channels) == 4)
+                await server.until(lambda: len(server.process.connections.channels) == 9)
                 second = await secure_client(server, trusting(authority))
                 assert await idlers[0].is_closed()
                 assert "later ones are not finished" in server.logged("connection_closed")[0]
                 for client in (first, second):  # who is in stays
                     assert await client.ask(ECHO, 2, b"still") == b"still"
-                assert len(server.process.connections.channels) == 4
+                assert len(server.process.connections.channels) == 9
+                late = [await server.client() for _ in range(2)]
+                assert not any(client.reader.at_eof() for client in (*silent, *late))
 
         run(story())
 

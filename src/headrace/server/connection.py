@@ -145,7 +145,7 @@ class Channel(asyncio.BufferedProtocol):
         core = getattr(transport, "gathered", None)
         if core is not None:  # the compiled one sends all that its connections gather
             self._gathered = core
-        elif transport.get_extra_info("ssl_object") is None:
+        elif transport.get_extra_info("sslcontext") is None:
             self._descriptor = its_socket.fileno()
         else:
             self.is_encrypted = True

@@ -32,8 +32,8 @@ HANDSHAKE_S_MAX = 10.0
 # A handshake takes 0.4 to 2 ms of the loop: a burst of them must not keep the others waiting.
 HANDSHAKES_PER_TURN = 4
 
-# Each takes some 20 KB. A client shakes hands within milliseconds; those that take longest are not missed.
-UNFINISHED_MAX = 500
+# Each takes some 30 KB. A client answers within milliseconds; those that take longest are not missed.
+UNFINISHED_MAX = 250
 
 CIPHERTEXT_BYTES = 256 * 1024
 
@@ -89,7 +89,7 @@ class TlsListener:
         self.ciphertext = memoryview(bytearray(CIPHERTEXT_BYTES))
         self._left = HANDSHAKES_PER_TURN  # how many more there may be in this turn of the loop
         self._queue: deque[TlsTransport] = deque()
-        self._unfinished: dict[TlsTransport, None] = {}  # handshakes, the oldest first
+        self._unfinished: dict[TlsTransport, None] = {}  # whose client has to answer, the oldest first
         self._is_due = False
 
     def load(self) -> None:
@@ -123,16 +123,15 @@ class TlsListener:
     def transport(self, channel: SecuredChannel) -> "TlsTransport":
         return TlsTransport(self, channel)
 
-    def begin(self, transport: "TlsTransport") -> None:
-        """Its handshake. If there are too many, the oldest one has to give way: clients that only begin must
-        not take all memory, nor keep others out.
+    def wait_for(self, transport: "TlsTransport") -> None:
+        """Its client has to go on with the handshake. If that holds for too many, the oldest one has to give
+        way: clients that only begin must not take all memory, nor keep others out.
         """
-        if len(self._unfinished) >= UNFINISHED_MAX and transport not in self._unfinished:
-            next(iter(self._unfinished)).give_way()
         self._unfinished[transport] = None
+        if len(self._unfinished) > UNFINISHED_MAX:
+            next(iter(self._unfinished)).give_way()
 
-    def end(self, transport: "TlsTransport") -> None:
-        """Its handshake, or the connection."""
+    def waits_no_longer(self, transport: "TlsTransport") -> None:
         self._unfinished.pop(transport, None)
 
     def take_turn(self, transport: "TlsTransport") -> bool:
@@ -179,6 +178,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         "_is_over",
         "_is_paused",
         "_is_queued",
+        "_is_shaking",
         "_listener",
         "_outgoing",
         "_read",
@@ -192,13 +192,13 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._channel = channel
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._tls = listener.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        # Below SSLObject.read, which takes a fifth of the time that a short record takes.
-        self._read: Callable[[int, memoryview], int] = self._tls._sslobj.read  # type: ignore[attr-defined]
+        self._tls: ssl.SSLObject  # when its handshake begins: it takes most of the memory
+        self._read: Callable[[int, memoryview], int]
         self._socket_transport: asyncio.Transport
         self._descriptor = -1
         self._timer: asyncio.TimerHandle | None = None  # of the handshake
         self._has_begun = False  # the handshake, by the client
+        self._is_shaking = False  # hands: we have begun, too
         self._is_open = False
         self._is_over = False  # nothing is read or written any more
         self._is_paused = False  # by the channel
@@ -211,12 +211,10 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._descriptor = transport.get_extra_info("socket").fileno()
         self._timer = self._listener.loop.call_later(HANDSHAKE_S_MAX, self._handshake_took_too_long)
         self._channel.connection_made(cast(asyncio.Transport, self))
-        if not (self._is_paused or self._is_over):  # one that is held has not begun
-            self._listener.begin(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._is_over = True
-        self._listener.end(self)
+        self._listener.waits_no_longer(self)
         self._forget_timer()
         channel = self._channel
         del self._channel  # the collector runs too rarely for a cycle of the two
@@ -255,6 +253,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             )
             return
         self._has_begun = True
+        self._listener.waits_no_longer(self)
         self._incoming.write(data)
         if self._is_paused:
             return  # a new connection that is to wait: it shakes hands when it is resumed
@@ -274,10 +273,16 @@ class TlsTransport(asyncio.BufferedProtocol):
                 self._socket_transport.resume_reading()
         if self._is_over or self._is_open:
             return
+        if not self._is_shaking:
+            self._is_shaking = True
+            self._tls = self._listener.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+            # Below SSLObject.read, which takes a fifth of the time that a short record takes.
+            self._read = self._tls._sslobj.read  # type: ignore[attr-defined]
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
             self._send()
+            self._listener.wait_for(self)
             return
         except ssl.SSLError as error:
             self._fail(_explain(error))
@@ -290,7 +295,6 @@ class TlsTransport(asyncio.BufferedProtocol):
         if principal is not None:
             self._channel.shown_certificate(principal)
         self._is_open = True
-        self._listener.end(self)
         self._forget_timer()
         self._send()
         self._deliver()
@@ -302,7 +306,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._fail(f"not finished after {HANDSHAKE_S_MAX:.0f} seconds")
 
     def give_way(self) -> None:
-        self._listener.end(self)
+        self._listener.waits_no_longer(self)
         self._fail(f"{UNFINISHED_MAX} later ones are not finished either")
 
     def _fail(self, reason: str) -> None:
@@ -396,8 +400,8 @@ class TlsTransport(asyncio.BufferedProtocol):
     # --- what a channel asks of its transport ------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        if name == "ssl_object":
-            return self._tls
+        if name == "sslcontext":
+            return self._listener.context
         return self._socket_transport.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
@@ -424,7 +428,6 @@ class TlsTransport(asyncio.BufferedProtocol):
     def _resume(self) -> None:
         """First what has come already."""
         if not self._is_open and not self._is_over:  # it was held, and has all its time for the handshake
-            self._listener.begin(self)
             self._forget_timer()
             self._timer = self._listener.loop.call_later(HANDSHAKE_S_MAX, self._handshake_took_too_long)
             if self._has_begun and not self._is_queued and self._listener.take_turn(self):
