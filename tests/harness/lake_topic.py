@@ -16,27 +16,36 @@ from headrace.client.threads.range_reader import DataLost
 from headrace.lake.copying import Copied, Copier
 from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.enabling import enable
+from headrace.lake.report import Report
 from headrace.lake.rows import RAW_SCHEMA
 from headrace.lake.topic import LakeTopic
-from headrace.lake.verifying import Report, verify
+from headrace.lake.verifying import verify
 from headrace.machines.lake.ledger import Held, Span
 from headrace.machines.lake.plan import Log
 
 FIRST_MS = 1_700_000_000_000
 
 
-def rows(partition: int, values: Mapping[int, bytes | None]) -> pa.Table:
-    """Rows of these offsets; key, timestamp and header tell the offset."""
+def rows(
+    partition: int,
+    values: Mapping[int, bytes | None],
+    keys: Mapping[int, bytes | None] | None = None,
+    headers: Mapping[int, list[dict[str, Any]]] | None = None,
+) -> pa.Table:
+    """Rows of these offsets; key, timestamp and header tell the offset, unless they are given."""
     offsets = sorted(values)
+    keys, headers = keys or {}, headers or {}
     return pa.Table.from_pydict(
         {
             "_partition": [partition] * len(offsets),
             "_offset": offsets,
             "_timestamp": [(FIRST_MS + offset) * 1000 for offset in offsets],
             "_timestampType": [0] * len(offsets),
-            "_key": [b"key-%d" % offset for offset in offsets],
+            "_key": [keys.get(offset, b"key-%d" % offset) for offset in offsets],
             "_value": [values[offset] for offset in offsets],
-            "_headers": [[{"key": "number", "value": b"%d" % offset}] for offset in offsets],
+            "_headers": [
+                headers.get(offset, [{"key": "number", "value": b"%d" % offset}]) for offset in offsets
+            ],
         },
         schema=RAW_SCHEMA,
     )
@@ -48,6 +57,8 @@ class PartitionInMemory:
     end: int = 0
     records: dict[int, bytes | None] = field(default_factory=dict)
     aborted: dict[int, bytes | None] = field(default_factory=dict)
+    keys: dict[int, bytes | None] = field(default_factory=dict)  # of records that have another than usual
+    headers: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
 
 class TopicInMemory:
@@ -67,6 +78,14 @@ class TopicInMemory:
         for value in values:
             at.records[at.end] = value
             at.end += 1
+
+    def send(
+        self, value: bytes | None, key: bytes | None = b"k", headers: list[dict[str, Any]] | None = None
+    ) -> None:
+        """One record to partition 0."""
+        at = self.partitions[0]
+        at.keys[at.end], at.headers[at.end] = key, headers or []
+        self.write(0, value)
 
     def fill(self, count: int) -> None:
         """So many records in each partition."""
@@ -112,7 +131,7 @@ class TopicInMemory:
             raise DataLost(f"offset {span.start} was deleted")
         everything = at.records | (at.aborted if isolation_level == "read_uncommitted" else {})
         found = {offset: everything[offset] for offset in everything if span.start <= offset < span.end}
-        table = rows(span.partition, found)
+        table = rows(span.partition, found, at.keys, at.headers)
         yield table.slice(0, 1)
         yield table.slice(0, 0)
         yield table.slice(1)

@@ -10,8 +10,9 @@ import headrace
 from headrace.lake.copying import Copied, Copier
 from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.enabling import enable
+from headrace.lake.report import Report
 from headrace.lake.topic import LakeTopic
-from headrace.lake.verifying import Report, verify
+from headrace.lake.verifying import verify
 from headrace.machines.lake.ledger import Held
 
 Fill = Callable[..., None]

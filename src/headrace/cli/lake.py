@@ -14,7 +14,8 @@ from headrace.base.extras import MissingExtra, require
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options, settings_of
 from headrace.cli.completers import topics as complete_topics
-from headrace.cli.options import SIZE, Seconds, json_option, partitions_option
+from headrace.cli.lake_values import typed_options, typed_rows, value_format
+from headrace.cli.options import SIZE, Seconds, json_option, partitions_option, registry_option
 from headrace.cli.progress import ProgressBar
 from headrace.cli.suggestions import describe_topic
 from headrace.cli.terminal import bytes_text, count_text, note, print_json, print_table, say, say_marked
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
     from headrace.lake.copying import Copied
     from headrace.lake.delta import DeltaLake, Snapshot
+    from headrace.lake.report import Report
     from headrace.lake.topic import LakeTopic
-    from headrace.lake.verifying import Report
     from headrace.machines.lake.plan import Log
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -96,6 +97,8 @@ def _table(path: Path) -> "DeltaLake":
     show_default=True,
     help="Where a partition begins of which the table has nothing yet.",
 )
+@typed_options
+@registry_option
 @click.option("--group", help="Group that shows the table's progress.  [default: lake-TOPIC]")
 @click.option("--follow", "-F", is_flag=True, help="Go on copying new records, until Ctrl-C.")
 @click.option(
@@ -112,6 +115,12 @@ def enable(
     topic: str,
     table: Path,
     begin: str,
+    format: str | None,
+    schema_file: Path | None,
+    message: str | None,
+    keep_values: bool,
+    dead_letters: Path | None,
+    registry: str,
     group: str | None,
     follow: bool,
     interval: float,
@@ -128,10 +137,13 @@ def enable(
     from headrace.lake.copying import Copier
     from headrace.lake.enabling import enable as enable_table
 
+    values = value_format(format, schema_file, message, keeps_value=keep_values)
+    dead = None if dead_letters is None else dead_letters.resolve()
     place = _table(table)
     with administer(bootstrap, timeout) as admin, _topic(admin, bootstrap, topic) as source:
-        snapshot = enable_table(place, source, group)
-        copier = Copier(place, source, from_end=begin == "latest", allows_loss=allow_loss)
+        snapshot = enable_table(place, source, group, values=values, dead_letters=dead)
+        typed = typed_rows(place, snapshot, registry)
+        copier = Copier(place, source, from_end=begin == "latest", allows_loss=allow_loss, typed=typed)
         if not follow:
             _tell_copied(copier.copy_available(), table, snapshot.group, as_json=as_json)
             return
@@ -149,8 +161,11 @@ def enable(
 @lake.command()
 @table_argument
 @click.option("--from", "down_to", type=click.IntRange(min=0), help="First offset to copy.")
+@registry_option
 @broker_options
-def backfill(table: Path, down_to: int | None, bootstrap: str, timeout: float, as_json: bool) -> None:
+def backfill(
+    table: Path, down_to: int | None, registry: str, bootstrap: str, timeout: float, as_json: bool
+) -> None:
     """Copy the records before those that TABLE has, as far as the topic still has them.
 
     For a table that was enabled with --from latest. It may run while another process copies new records.
@@ -160,7 +175,7 @@ def backfill(table: Path, down_to: int | None, bootstrap: str, timeout: float, a
     place = _table(table)
     snapshot = place.load()
     with administer(bootstrap, timeout) as admin, _topic(admin, bootstrap, snapshot.topic) as source:
-        copied = Copier(place, source).backfill(down_to)
+        copied = Copier(place, source, typed=typed_rows(place, snapshot, registry)).backfill(down_to)
     _tell_copied(copied, table, snapshot.group, as_json=as_json)
 
 
@@ -171,6 +186,7 @@ def _tell_copied(copied: "Copied", table: Path, group: str, *, as_json: bool) ->
                 "table": str(table),
                 "group": group,
                 "rows": copied.rows,
+                "dead_letters": copied.dead_letters,
                 "files": copied.files,
                 "bytes": copied.file_bytes,
                 "commits": copied.commits,
@@ -183,6 +199,8 @@ def _tell_copied(copied: "Copied", table: Path, group: str, *, as_json: bool) ->
         f"{table}: added {count_text(copied.rows, 'row')} in {count_text(copied.files, 'file')} ({size}), "
         f"{count_text(copied.commits, 'commit')}"
     )
+    if copied.dead_letters:
+        say_marked("dead letters", "yellow", f"{copied.dead_letters:,} records could not be rows")
     for span in copied.lost:
         say_marked("lost", "red", f"{span}: the topic deleted them before they were copied")
 
@@ -260,21 +278,26 @@ def _time_left(
 @lake.command()
 @table_argument
 @click.option("--full", is_flag=True, help="Also compare with the topic, as far as it still reaches.")
+@registry_option
 @broker_options
-def verify(table: Path, full: bool, bootstrap: str, timeout: float, as_json: bool) -> None:
+def verify(table: Path, full: bool, registry: str, bootstrap: str, timeout: float, as_json: bool) -> None:
     """Prove that TABLE has every record once; exit code 1 if it has not.
 
     It reads every row, and compares number and hash of the rows with the proofs in the files, and the files
     with the table's ledger. Without --full no broker is needed.
     """
+    from headrace.lake.typed_rows import table_decoder
     from headrace.lake.verifying import verify as verify_table
 
     place = _table(table)
     snapshot = place.load()
+    if full and snapshot.is_dead_letters:
+        raise click.UsageError("--full is for the table to which these dead letters belong.")
     with ProgressBar("verify", len(snapshot.files), is_kept=False) as progress:
         if full:
             with administer(bootstrap, timeout) as admin, _topic(admin, bootstrap, snapshot.topic) as source:
-                report = verify_table(place.path, snapshot, source, lambda: progress.advance(1))
+                decoder = table_decoder(snapshot, registry)
+                report = verify_table(place.path, snapshot, source, lambda: progress.advance(1), decoder)
         else:
             report = verify_table(place.path, snapshot, on_file=lambda: progress.advance(1))
     _tell_report(report, snapshot, table, full=full, as_json=as_json)
@@ -284,8 +307,8 @@ def verify(table: Path, full: bool, bootstrap: str, timeout: float, as_json: boo
 
 def _tell_report(report: "Report", snapshot: "Snapshot", table: Path, *, full: bool, as_json: bool) -> None:
     if as_json:
-        counts = {"rows": report.rows, "files": report.files, "missing_offsets": report.missing_offsets}
-        counts["lost"] = report.lost
+        counts = {"rows": report.rows, "dead_letters": report.dead_letters, "files": report.files}
+        counts |= {"missing_offsets": report.missing_offsets, "lost": report.lost}
         if full:
             counts |= {"compared": report.compared, "aborted": report.aborted}
             counts |= {"control": report.control, "compacted": report.compacted}
@@ -304,6 +327,8 @@ def _tell_report(report: "Report", snapshot: "Snapshot", table: Path, *, full: b
         say_marked(found.fault, "red", f"{found.file + ' ' if found.file else ''}{found.text}")
     held = sum(one.next - one.start for one in snapshot.ledger.values())
     say(f"{count_text(report.rows, 'row')} in {count_text(report.files, 'file')} for {held:,} offsets")
+    if report.dead_letters:
+        say(f"{report.dead_letters:,} offsets are dead letters, in the table {snapshot.dead_letters}")
     if report.missing_offsets:
         say(f"{report.missing_offsets:,} offsets have no row: control records, aborted or compacted records")
     if report.lost:
@@ -367,6 +392,7 @@ def optimize(table: Path, target_size: int, keep: float, as_json: bool) -> None:
 @click.option("--to", "end", type=click.IntRange(min=0), help="Offset to stop at, exclusive.")
 @click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after this many rows.")
 @click.option("--live", is_flag=True, help="Then print what the topic has behind the table's last offsets.")
+@registry_option
 @broker_options
 def read(
     table: Path,
@@ -375,6 +401,7 @@ def read(
     end: int | None,
     limit: int | None,
     live: bool,
+    registry: str,
     bootstrap: str,
     timeout: float,
     as_json: bool,
@@ -383,26 +410,33 @@ def read(
 
     With --json each row is an object as `headrace consume --json` prints it, and `headrace produce --json`
     reads it. With --live the rows are those of the table up to its last offset, and from there on the records
-    of the topic: each once. Without --live no broker is needed.
+    of the topic: each once. Without --live no broker is needed. A row with typed columns is printed as a JSON
+    object of its columns.
     """
     from headrace.lake.reading import read_rows
     from headrace.lake.stitching import read_stitched
+    from headrace.lake.typed_rows import table_decoder
 
     place = _table(table)
     snapshot = place.load()
     if live:
         with administer(bootstrap, timeout) as admin, _topic(admin, bootstrap, snapshot.topic) as source:
-            found = read_stitched(place.path, snapshot, source, partitions=partitions, start=begin, end=end)
-            _print_rows(found, snapshot.topic, limit, as_json=as_json)
+            decoder = table_decoder(snapshot, registry)
+            found = read_stitched(
+                place.path, snapshot, source, partitions=partitions, start=begin, end=end, decoder=decoder
+            )
+            _print_rows(found, snapshot, limit, as_json=as_json)
     else:
         found = read_rows(place.path, snapshot, partitions=partitions, start=begin, end=end)
-        _print_rows(found, snapshot.topic, limit, as_json=as_json)
+        _print_rows(found, snapshot, limit, as_json=as_json)
     if sys.stdout.isatty():
         note(f"{table} has {snapshot.table.count():,} rows")
 
 
-def _print_rows(tables: "Iterator[pa.Table]", topic: str, limit: int | None, *, as_json: bool) -> None:
-    from headrace.lake.messages import messages
+def _print_rows(
+    tables: "Iterator[pa.Table]", snapshot: "Snapshot", limit: int | None, *, as_json: bool
+) -> None:
+    from headrace.lake.messages import json_rows, messages
     from headrace.records.json_lines import write_json_line
 
     left = limit
@@ -410,8 +444,12 @@ def _print_rows(tables: "Iterator[pa.Table]", topic: str, limit: int | None, *, 
         if left is not None:
             rows = rows.slice(0, left)
             left -= rows.num_rows
-        for record in messages(rows, topic):
-            line = write_json_line(record) if as_json else record.value or b""
+        if snapshot.values is not None:
+            lines = json_rows(rows)
+        else:
+            records = messages(rows, snapshot.topic)
+            lines = (write_json_line(one) if as_json else one.value or b"" for one in records)
+        for line in lines:
             sys.stdout.buffer.write(line + b"\n")
         if left == 0:
             break

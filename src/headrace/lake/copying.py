@@ -17,9 +17,10 @@ from headrace.client.errors import ClientError
 from headrace.client.threads.range_reader import DataLost
 from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.errors import RecordsLost, TopicTruncated
-from headrace.lake.files import WrittenFile, write_loss, write_span
-from headrace.lake.rows import check_columns, fitted
+from headrace.lake.files import Piece, WrittenFile, write_loss, write_span
+from headrace.lake.rows import OFFSET, check_columns, fitted
 from headrace.lake.topic import LakeTopic
+from headrace.lake.typed_rows import TypedRows
 from headrace.machines.lake.ledger import Ledger, Span, Verdict
 from headrace.machines.lake.plan import Log, Plan, plan_append, plan_backfill
 
@@ -40,6 +41,7 @@ class Copied:
     commits: int = 0
     files: int = 0
     rows: int = 0
+    dead_letters: int = 0
     file_bytes: int = 0
     lost: list[Span] = field(default_factory=list)
 
@@ -52,6 +54,7 @@ class Copier:
         *,
         from_end: bool = False,
         allows_loss: bool = False,
+        typed: TypedRows | None = None,
         offsets_per_commit: int = OFFSETS_PER_COMMIT,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -59,6 +62,7 @@ class Copier:
         self._topic = topic
         self._from_end = from_end
         self._allows_loss = allows_loss
+        self._typed = typed  # for a table with columns for the values' fields
         self._offsets_max = offsets_per_commit
         self._sleep = sleep
         self._group_offsets: dict[int, int] = {}  # that this copier committed last
@@ -128,6 +132,7 @@ class Copier:
                 copied.commits += 1
                 copied.files += len(files)
                 copied.rows += sum(file.proof.row_count for file in files)
+                copied.dead_letters += sum(file.proof.dead_count for file in files)
                 copied.file_bytes += sum(file.size for file in files)
                 copied.lost += todo.lost
             self.commit_group(snapshot)
@@ -139,6 +144,9 @@ class Copier:
 
     def write(self, snapshot: Snapshot, todo: Plan) -> list[WrittenFile]:
         """Write the files of all ranges; they are on disk afterwards."""
+        check_columns(snapshot.schema, self._lake.path, snapshot.own_schema)
+        if self._typed is not None and self._typed.dead is not None:
+            self._typed.dead.begin()
         files = [self.write_lost(snapshot, span) for span in todo.lost]
         for span in todo.spans:
             if span.size > 0:
@@ -150,13 +158,32 @@ class Copier:
         return write_loss(self._lake.path, snapshot.schema, snapshot.topic_id, span)
 
     def write_range(self, snapshot: Snapshot, span: Span) -> list[WrittenFile]:
-        schema = snapshot.schema
-        check_columns(schema, self._lake.path)
-        rows = (fitted(table, schema) for table in self._topic.read(snapshot.topic_id, span))
-        return list(write_span(self._lake.path, schema, snapshot.topic_id, span, rows))
+        tables = self._topic.read(snapshot.topic_id, span)
+        if self._typed is not None:
+            pieces = self._typed.pieces(snapshot, span, tables)
+        else:
+            pieces = (
+                Piece(table[OFFSET][0].as_py(), fitted(table, snapshot.schema))
+                for table in tables
+                if table.num_rows
+            )
+        return list(write_span(self._lake.path, snapshot.schema, snapshot.topic_id, span, pieces))
 
     def commit(self, snapshot: Snapshot, files: list[WrittenFile], todo: Plan) -> tuple[Verdict, Snapshot]:
-        return self._lake.commit(snapshot, files, [*todo.lost, *todo.spans])
+        spans = [*todo.lost, *todo.spans]
+        if self._typed is not None:
+            if not self.commit_dead_letters(snapshot, spans):
+                snapshot = self._lake.load()
+                self._lake.remove(files, snapshot)
+                return Verdict.STALE, snapshot
+            snapshot = self._lake.load()  # it may have got columns
+        return self._lake.commit(snapshot, files, spans)
+
+    def commit_dead_letters(self, snapshot: Snapshot, spans: list[Span]) -> bool:
+        """Commit them before the rows, because they decide which records are rows."""
+        assert self._typed is not None
+        dead = self._typed.dead
+        return dead is None or dead.commit(snapshot.ledger, spans)
 
     def commit_group(self, snapshot: Snapshot) -> None:
         """Commit what the table holds; it is on disk."""

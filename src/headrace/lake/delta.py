@@ -16,12 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction
 
 from headrace.lake.errors import LakeError, NotALakeTable, WrongTable
 from headrace.lake.files import WrittenFile, sync
+from headrace.lake.rows import RAW_SCHEMA
+from headrace.lake.schema import joined_schema
+from headrace.lake.values import ValueFormat, format_in
 from headrace.machines.lake.ledger import (
     Held,
     Span,
@@ -34,6 +37,8 @@ from headrace.machines.lake.ledger import (
 )
 
 TOPIC, TOPIC_ID, GROUP = "headrace.topic", "headrace.topic.id", "headrace.group"
+DEAD_LETTERS = "headrace.dead_letters"  # path of their table, relative to this one
+IS_DEAD = "headrace.is_dead_letters"
 # Each would make the ledger or the proofs false.
 REFUSED = {
     "delta.setTransactionRetentionDuration": "lets the ledger expire",
@@ -57,6 +62,14 @@ class Snapshot:
     group: str
     ledger: dict[int, Held]
     files: dict[str, int]  # name → bytes
+    values: ValueFormat | None = None  # None: the rows have the values' bytes only
+    dead_letters: str | None = None  # path of their table, relative to this one
+    is_dead_letters: bool = False  # the rows are those that another table could not have
+
+    @property
+    def own_schema(self) -> pa.Schema:
+        """The columns that every row has."""
+        return RAW_SCHEMA if self.values is None else self.values.own_schema
 
     @property
     def version(self) -> int:
@@ -76,10 +89,17 @@ class DeltaLake:
     def exists(self) -> bool:
         return bool(DeltaTable.is_deltatable(str(self.path)))
 
-    def create(self, topic: str, topic_id: str, group: str, schema: pa.Schema) -> None:
+    def create(
+        self,
+        topic: str,
+        topic_id: str,
+        group: str,
+        schema: pa.Schema,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         """Create the table; if another owner was quicker, the table is that one's."""
         self.path.mkdir(parents=True, exist_ok=True)
-        properties = {TOPIC: topic, TOPIC_ID: topic_id, GROUP: group}
+        properties = {TOPIC: topic, TOPIC_ID: topic_id, GROUP: group, **(more or {})}
         try:
             DeltaTable.create(str(self.path), schema, configuration=properties, raise_if_key_not_exists=False)
         except DeltaError:
@@ -108,7 +128,41 @@ class DeltaLake:
                 ledger[partition] = Held(int(first), int(after))
         actions = pa.table(table.get_add_actions(flatten=True))
         files = dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist()))
-        return Snapshot(table, topic, topic_id, properties.get(GROUP) or "", ledger, files)
+        return Snapshot(
+            table,
+            topic,
+            topic_id,
+            properties.get(GROUP) or "",
+            ledger,
+            files,
+            format_in(properties),
+            properties.get(DEAD_LETTERS) or None,
+            properties.get(IS_DEAD) == "true",
+        )
+
+    def add_columns(self, wanted: pa.Schema) -> pa.Schema:
+        """Add the columns that the table lacks; return its columns. Their order is the table's."""
+        for _ in range(CONFLICTS_MAX):
+            snapshot = self.load()
+            known = snapshot.schema
+            joined_schema(known, wanted)  # another owner may have added a column of the same name
+            new = [field for field in wanted if field.name not in known.names]
+            if not new:
+                return known
+            fields: list[Field] = list(Schema.from_arrow(pa.schema(new)).fields)
+            try:
+                snapshot.table.alter.add_columns(fields)
+            except CommitFailedError as error:
+                log.debug("adding columns to %s met another commit: %s", self.path, error)
+            self.sync_log(snapshot.version, self.load().version)
+        raise LakeError(f"table {self.path}: {CONFLICTS_MAX} commits in turn met another one")
+
+    def set_properties(self, properties: Mapping[str, str]) -> Snapshot:
+        before = self.load()
+        before.table.alter.set_table_properties(dict(properties), raise_if_not_exists=False)
+        after = self.load()
+        self.sync_log(before.version, after.version)
+        return after
 
     def commit(
         self, snapshot: Snapshot, files: list[WrittenFile], spans: Iterable[Span]
@@ -119,7 +173,6 @@ class DeltaLake:
         and the files are removed.
         """
         spans = list(spans)
-        _check_schema(snapshot, self.path, files)
         failed: DeltaError | OSError | None = None
         before = snapshot.version
         for _ in range(CONFLICTS_MAX):
@@ -129,10 +182,11 @@ class DeltaLake:
                 self.sync_log(before, snapshot.version)
                 if verdict is Verdict.HELD and is_ours:  # the commit was made, and only its answer failed
                     return Verdict.FITS, snapshot
-                self._remove(files, snapshot)
+                self.remove(files, snapshot)
                 return verdict, snapshot
             if failed is not None and not isinstance(failed, CommitFailedError):
                 raise failed  # not a conflict: a full disk, a directory without permission
+            _check_schema(snapshot, self.path, files)  # another owner may have changed the table
             try:
                 self._write(snapshot, files, advance(snapshot.ledger, spans))
                 failed = None
@@ -173,7 +227,7 @@ class DeltaLake:
                 sync(path)
         sync(self.path / "_delta_log")
 
-    def _remove(self, files: Iterable[WrittenFile], snapshot: Snapshot) -> None:
+    def remove(self, files: Iterable[WrittenFile], snapshot: Snapshot) -> None:
         for file in files:
             if file.name not in snapshot.files:
                 (self.path / file.name).unlink(missing_ok=True)

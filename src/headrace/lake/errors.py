@@ -25,3 +25,9 @@ class RecordsLost(LakeError):
     """The topic deleted records before they were copied."""
 
     advice = "Allow loss to go on without them; the table then says which ones it lacks."
+
+
+class BadRecord(LakeError):
+    """A record cannot be a row of a table with typed columns."""
+
+    advice = "Name a table for dead letters to copy such records there, with the reason."

@@ -138,31 +138,55 @@ def _moment_text(micros: int) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros // 1000 % 1000:03d}Z" if moment.year >= 1000 else None
 
 
+class Piece(NamedTuple):
+    """Records that follow each other in one partition."""
+
+    first: int  # the offset of the first
+    rows: pa.Table  # with the columns of the table at this time; a table may get more of them
+    dead: pa.Table | None = None  # those that are dead letters instead
+
+
 def write_span(
-    directory: Path, schema: pa.Schema, topic_id: str, span: Span, tables: Iterable[pa.Table]
+    directory: Path, schema: pa.Schema, topic_id: str, span: Span, pieces: Iterable[Piece]
 ) -> Iterator[WrittenFile]:
     """Write the rows of a range; yield each file when it is complete. The files' ranges make up the span."""
     file: ParquetFile | None = None
-    start, rows, total = span.start, 0, 0
+    start, sums = span.start, _Sums()
     try:
-        for table in tables:
-            if not table.num_rows:
-                continue
-            if file is not None and file.written_bytes >= FILE_BYTES:
-                end = table[OFFSET][0].as_py()
+        for piece in pieces:
+            has_other_columns = piece.rows.schema != schema
+            if file is not None and (file.written_bytes >= FILE_BYTES or has_other_columns):
                 done, file = file, None
-                yield done.finish([Proof(Span(span.partition, start, end), rows, total)])
-                start, rows, total = end, 0, 0
-            file = file or ParquetFile(directory, schema, topic_id)
-            file.add(table)
-            rows += table.num_rows
-            total = (total + added_up(row_hashes(table))) & HASH_MASK
+                yield done.finish([sums.proof(Span(span.partition, start, piece.first))])
+                start, sums = piece.first, _Sums()
+            schema = piece.rows.schema
+            sums.add(piece)
+            if piece.rows.num_rows:
+                file = file or ParquetFile(directory, schema, topic_id)
+                file.add(piece.rows)
         file = file or ParquetFile(directory, schema, topic_id)
         done, file = file, None
-        yield done.finish([Proof(Span(span.partition, start, span.end), rows, total)])
+        yield done.finish([sums.proof(Span(span.partition, start, span.end))])
     finally:
         if file is not None:
             file.discard()
+
+
+class _Sums:
+    """Number and hashes of the rows of a range."""
+
+    def __init__(self) -> None:
+        self._rows = self._hash = self._dead_rows = self._dead_hash = 0
+
+    def add(self, piece: Piece) -> None:
+        self._rows += piece.rows.num_rows
+        self._hash = (self._hash + added_up(row_hashes(piece.rows))) & HASH_MASK
+        if piece.dead is not None:
+            self._dead_rows += piece.dead.num_rows
+            self._dead_hash = (self._dead_hash + added_up(row_hashes(piece.dead))) & HASH_MASK
+
+    def proof(self, span: Span) -> Proof:
+        return Proof(span, self._rows, self._hash, dead_count=self._dead_rows, dead_hash=self._dead_hash)
 
 
 def write_loss(directory: Path, schema: pa.Schema, topic_id: str, lost: Span) -> WrittenFile:

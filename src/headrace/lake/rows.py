@@ -1,7 +1,7 @@
-"""The columns of a lake table: records as they are in the topic, byte for byte.
+"""The columns of a lake table that hold the record itself, byte for byte.
 
-Names begin with an underscore, as those that the Spark source adds to typed columns. A table has one topic,
-so no column names it. A timestamp beyond the year 294246 does not fit and is null.
+Names begin with an underscore, so that those of the fields of decoded values can be beside them. A table has
+one topic, so no column names it. A timestamp beyond the year 294246 does not fit and is null.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.records._columns import Columns
 
 PARTITION, OFFSET, TIMESTAMP = "_partition", "_offset", "_timestamp"
+TOMBSTONE, REASON = "_tombstone", "_reason"
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 RAW_SCHEMA = pa.schema(
     [
@@ -33,6 +34,8 @@ RAW_SCHEMA = pa.schema(
         pa.field("_headers", pa.list_(pa.field("element", HEADER))),
     ]
 )
+# Records that could not be rows of a table with typed columns.
+DEAD_SCHEMA = RAW_SCHEMA.append(pa.field(REASON, pa.string()))
 _MILLIS_MAX = (1 << 63) // 1000 - 1
 
 
@@ -53,6 +56,15 @@ def raw_rows(columns: Columns, end_offset: int) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=RAW_SCHEMA)
 
 
+def own_schema(*, keeps_value: bool) -> pa.Schema:
+    """The columns for the record itself where its value has columns of its own.
+
+    `_tombstone` is true for a record without a value, else null: a value may have nulls in all fields.
+    """
+    fields = [field for field in RAW_SCHEMA if keeps_value or field.name != "_value"]
+    return pa.schema([*fields, pa.field(TOMBSTONE, pa.bool_())])
+
+
 def _micros(times: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = RAW_SCHEMA.field(TIMESTAMP).type
     try:
@@ -62,9 +74,9 @@ def _micros(times: pa.ChunkedArray) -> pa.ChunkedArray:
         return pc.if_else(is_small, times, pa.scalar(None, times.type)).cast(kind)
 
 
-def check_columns(schema: pa.Schema, path: Path) -> None:
+def check_columns(schema: pa.Schema, path: Path, own: pa.Schema = RAW_SCHEMA) -> None:
     """Raise WrongTable if a column of ours is missing. Columns that a user added are null in new rows."""
-    for field in RAW_SCHEMA:
+    for field in own:
         index = schema.get_field_index(field.name)
         if index < 0 or not fits(field.type, schema.field(index).type):
             found = "missing" if index < 0 else str(schema.field(index).type)

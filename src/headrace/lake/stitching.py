@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from headrace.lake.copying import lost_text
 from headrace.lake.delta import Snapshot
-from headrace.lake.errors import RecordsLost, TopicTruncated
+from headrace.lake.errors import BadRecord, RecordsLost, TopicTruncated
 from headrace.lake.reading import read_rows
 from headrace.lake.rows import fitted
 from headrace.lake.topic import LakeTopic
+from headrace.lake.values import ValueDecoder
 from headrace.machines.lake.ledger import Span
 from headrace.machines.lake.plan import plan_append
 
@@ -29,8 +30,14 @@ def read_stitched(
     partitions: Collection[int] = (),
     start: int = 0,
     end: int | None = None,
+    decoder: ValueDecoder | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield rows by partition and then by offset, up to the end that the topic has now."""
+    """Yield rows by partition and then by offset, up to the end that the topic has now.
+
+    A table with typed columns needs its decoder. Records that cannot be rows are left out if the table has a
+    place for dead letters, where they will be.
+    """
+    assert (decoder is None) == (snapshot.values is None), "a table with typed columns has a decoder"
     logs = topic.logs(snapshot.topic_id)
     ends = {partition: log.end for partition, log in logs.items()}
     rest = plan_append(snapshot.ledger, logs, ends, offsets_max=1 << 62, from_end=False)
@@ -48,4 +55,12 @@ def read_stitched(
             _, first, last = live[partition]
             last = last if end is None else min(last, end)
             for table in topic.read(snapshot.topic_id, Span(partition, max(first, start), last)):
-                yield fitted(table, snapshot.schema)
+                yield fitted(table, snapshot.schema) if decoder is None else _typed(table, decoder, snapshot)
+
+
+def _typed(raw: pa.Table, decoder: ValueDecoder, snapshot: Snapshot) -> pa.Table:
+    found = decoder.decode(raw, snapshot.schema)
+    if found.reasons and snapshot.dead_letters is None:
+        offset, reason = min(found.reasons.items())
+        raise BadRecord(f"the record at offset {offset} of topic {snapshot.topic!r}: {reason}")
+    return found.rows

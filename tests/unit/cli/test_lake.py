@@ -173,6 +173,50 @@ def test_a_topic_that_was_made_again_is_another_topic(
     assert "Did you mean clicks?" in misspelt
 
 
+def test_fields_become_columns_and_bad_records_dead_letters(
+    headrace: CommandLine, broker: Broker, table: str, tmp_path: Path
+) -> None:
+    broker.create_topic("orders", 1, retention_ms=-1)
+    broker.produce_all("orders", [Record(b'{"user": "ada", "sum": 7}'), Record(b"garbage"), Record(b"{}")])
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"type": "object", "properties": {"user": {"type": "string"}}}')
+    dead = tmp_path / "dead"
+    enable = ["lake", "enable", "orders", "--table", table, "--values", "json", "--schema", str(schema)]
+    assert "offset 1 of partition orders-0" in headrace.refused(*enable)
+    made = headrace(*enable, "--dead-letters", str(dead), "--json").json
+    assert (made["rows"], made["dead_letters"]) == (2, 1)
+    (row, empty) = headrace("lake", "read", table).json_lines
+    assert (row["_offset"], row["user"], "user" in empty) == (0, "ada", False)
+    assert headrace("lake", "read", str(dead)).lines == ["garbage"]
+    broker.produce_all("orders", [Record(b"[]"), Record(b'{"user": "bob"}')])
+    assert [row.get("user") for row in headrace("lake", "read", table, "--live").json_lines] == [
+        "ada",
+        None,
+        "bob",
+    ]
+    told = headrace("lake", "enable", "orders", "--table", table).lines
+    assert told[1].split(maxsplit=2)[:2] == ["dead", "letters"]
+    shown = headrace("lake", "verify", table, "--full").lines
+    assert "2 offsets are dead letters, in the table ../dead" in shown
+    assert headrace("lake", "verify", table, "--full", "--json").json["compared"] == 5
+    assert headrace("lake", "verify", str(dead), "--json").json["rows"] == 2
+    assert "for the table to which" in headrace.refused("lake", "verify", str(dead), "--full", code=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        (["--keep-values"], "need --values"),
+        (["--values", "json"], "needs --schema FILE"),
+        (["--values", "registry", "--schema", __file__], "leave --schema out"),
+    ],
+)
+def test_options_for_values_that_do_not_go_together(
+    headrace: CommandLine, topic: str, table: str, options: list[str], advice: str
+) -> None:
+    assert advice in headrace.refused("lake", "enable", topic, "--table", table, *options, code=2)
+
+
 def test_what_the_topic_of_a_table_says(broker: Broker, topic: str) -> None:
     with client.Admin(broker.bootstrap_servers) as admin:
         source = LakeTopic(admin, {"bootstrap.servers": broker.bootstrap_servers}, topic)

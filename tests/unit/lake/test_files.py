@@ -12,7 +12,7 @@ import pytest
 
 from harness.lake_topic import FIRST_MS, rows
 from headrace.lake import files
-from headrace.lake.files import Statistics, read_proof, write_loss, write_span
+from headrace.lake.files import Piece, Statistics, read_proof, write_loss, write_span
 from headrace.lake.row_hash import added_up, row_hashes
 from headrace.lake.rows import RAW_SCHEMA
 from headrace.machines.lake.ledger import Span
@@ -25,9 +25,14 @@ def table(*offsets: int) -> pa.Table:
     return rows(3, {offset: b"value-%d" % offset for offset in offsets})
 
 
+def piece(*offsets: int) -> Piece:
+    return Piece(offsets[0], table(*offsets))
+
+
 def test_a_file_has_its_rows_and_their_proof(tmp_path: Path) -> None:
     first, second = table(10, 11), table(15)
-    (written,) = write_span(tmp_path, RAW_SCHEMA, "id", SPAN, [first, table(), second])
+    pieces = [Piece(10, first), Piece(12, table()), Piece(15, second)]
+    (written,) = write_span(tmp_path, RAW_SCHEMA, "id", SPAN, pieces)
     path = tmp_path / written.name
     total = (added_up(row_hashes(first)) + added_up(row_hashes(second))) & HASH_MASK
     assert written.proof.proofs == (Proof(SPAN, 3, total),)
@@ -41,8 +46,8 @@ def test_the_files_of_a_long_range_touch_each_other(tmp_path: Path, monkeypatch:
     """A file ends at the first offset of the next one: offsets without rows between them are not lost."""
     monkeypatch.setattr(files, "FILE_BYTES", 1)
     monkeypatch.setattr(files, "ROW_GROUP_ROWS", 1)
-    tables = [table(10, 11), table(15), table(20, 21)]
-    written = list(write_span(tmp_path, RAW_SCHEMA, "id", SPAN, tables))
+    pieces = [piece(10, 11), piece(15), piece(20, 21)]
+    written = list(write_span(tmp_path, RAW_SCHEMA, "id", SPAN, pieces))
     assert [file.spans for file in written] == [[Span(3, 10, 15)], [Span(3, 15, 20)], [Span(3, 20, 30)]]
     assert [file.proof.row_count for file in written] == [2, 1, 2]
     assert [pq.read_table(tmp_path / file.name)["_offset"].to_pylist() for file in written] == [
@@ -66,8 +71,8 @@ def test_a_file_says_which_records_were_lost(tmp_path: Path) -> None:
 
 
 def test_a_read_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    def broken() -> Iterator[pa.Table]:
-        yield table(10)
+    def broken() -> Iterator[Piece]:
+        yield piece(10)
         raise ConnectionError("away")
 
     with pytest.raises(ConnectionError):

@@ -14,8 +14,9 @@ from deltalake.transaction import AddAction
 
 from harness.lake_topic import TableOfTopic, TopicInMemory, rows
 from headrace.lake.files import read_proof
+from headrace.lake.report import FINDINGS_PER_RANGE_MAX
 from headrace.lake.row_hash import added_up, row_hashes
-from headrace.lake.verifying import FINDINGS_PER_RANGE_MAX, verify
+from headrace.lake.verifying import verify
 from headrace.machines.lake.ledger import Span, next_key
 from headrace.machines.lake.proof import FOOTER_KEY, FileProof
 

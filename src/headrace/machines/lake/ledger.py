@@ -92,6 +92,28 @@ def join(spans: Iterable[Span]) -> list[Span]:
     return joined
 
 
+def uncovered(ledger: Ledger, other: Ledger, spans: Iterable[Span]) -> list[Span]:
+    """Return what has to be added for a ledger to cover another one and these ranges as well.
+
+    Ranges of one partition that the ledger has in their middle come out as two.
+    """
+    wanted: dict[int, Held] = dict(other)
+    for span in spans:
+        held = wanted.get(span.partition, Held(span.start, span.end))
+        wanted[span.partition] = Held(min(held.start, span.start), max(held.next, span.end))
+    found = []
+    for partition, (start, end) in sorted(wanted.items()):
+        own = ledger.get(partition)
+        if own is None:
+            found.append(Span(partition, start, end))
+            continue
+        if end > own.next:
+            found.append(Span(partition, own.next, end))
+        if start < own.start:
+            found.append(Span(partition, start, own.start))
+    return found
+
+
 # --- names in the table ----------------------------------------------------------------------------------
 
 

@@ -28,6 +28,8 @@ class Proof(NamedTuple):
     row_count: int  # offsets without a row: control records, aborted and compacted ones
     hash: int  # of all rows, added up; 64 bits
     is_lost: bool = False  # the topic had deleted the records before they were copied, and loss was allowed
+    dead_count: int = 0  # records of the range that are in the table of dead letters instead
+    dead_hash: int = 0  # of these rows, added up
 
 
 class FileProof(NamedTuple):
@@ -38,10 +40,13 @@ class FileProof(NamedTuple):
     def row_count(self) -> int:
         return sum(proof.row_count for proof in self.proofs)
 
+    @property
+    def dead_count(self) -> int:
+        return sum(proof.dead_count for proof in self.proofs)
+
     def to_json(self) -> str:
         ranges = [
-            [*proof.span, proof.row_count, f"{proof.hash:016x}", *(["lost"] if proof.is_lost else [])]
-            for proof in self.proofs
+            [*proof.span, proof.row_count, f"{proof.hash:016x}", *_rest(proof)] for proof in self.proofs
         ]
         return json.dumps({"version": FOOTER_VERSION, "topic_id": self.topic_id, "ranges": ranges})
 
@@ -52,7 +57,9 @@ class FileProof(NamedTuple):
             if found["version"] != FOOTER_VERSION:
                 raise WrongFooter(f"its version is {found['version']!r}, not {FOOTER_VERSION}")
             proofs = tuple(
-                Proof(Span(int(partition), int(start), int(end)), int(count), int(hash, 16), rest == ["lost"])
+                Proof(
+                    Span(int(partition), int(start), int(end)), int(count), int(hash, 16), *_read_rest(rest)
+                )
                 for partition, start, end, count, hash, *rest in found["ranges"]
             )
             return cls(str(found["topic_id"]), proofs)
@@ -60,6 +67,18 @@ class FileProof(NamedTuple):
             raise
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise WrongFooter(f"it cannot be read: {error}") from error
+
+
+def _rest(proof: Proof) -> list[str | int]:
+    lost: list[str | int] = ["lost"] if proof.is_lost else []
+    has_dead = proof.dead_count or proof.dead_hash
+    return [*lost, "dead", proof.dead_count, f"{proof.dead_hash:016x}"] if has_dead else lost
+
+
+def _read_rest(rest: list[str]) -> tuple[bool, int, int]:
+    is_lost = rest[:1] == ["lost"]
+    dead = rest[1:] if is_lost else rest
+    return (is_lost, int(dead[1]), int(dead[2], 16)) if dead[:1] == ["dead"] else (is_lost, 0, 0)
 
 
 def add_up(proofs: Iterable[Proof]) -> tuple[Proof, ...]:
@@ -75,7 +94,8 @@ def add_up(proofs: Iterable[Proof]) -> tuple[Proof, ...]:
         ):
             span = Span(proof.span.partition, last.span.start, proof.span.end)
             rows, total = last.row_count + proof.row_count, (last.hash + proof.hash) & HASH_MASK
-            joined[-1] = Proof(span, rows, total, proof.is_lost)
+            dead, dead_total = last.dead_count + proof.dead_count, last.dead_hash + proof.dead_hash
+            joined[-1] = Proof(span, rows, total, proof.is_lost, dead, dead_total & HASH_MASK)
         else:
             joined.append(proof)
     return tuple(joined)
@@ -100,6 +120,7 @@ class Fault(StrEnum):
     LOST_RECORD = "lost_record"
     EXTRA_ROW = "extra_row"
     RECORD_DIFFERS = "record_differs"
+    DEAD_LETTERS_DIFFER = "dead_letters_differ"
 
 
 class Finding(NamedTuple):
