@@ -100,7 +100,9 @@ class FileList:
             listed = self.read()
             left = {name for name in listed if not is_gone(base_of(name))}
             if left != listed:
+                was_partial = self._is_partial
                 self._write(left)
+                self._is_partial = was_partial
         except OSError as error:
             if not is_transient(error):
                 raise

@@ -1,5 +1,6 @@
 """Segments that are missing are told from those that were removed."""
 
+import errno
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from headrace.storage.checkpoint_sums import SUMS
 from headrace.storage.checkpoints import LOG_STARTS
 from headrace.storage.config import LogConfig
 from headrace.storage.disk import read_whole, write_atomically
+from headrace.storage.faulty_disk import Fail, Fault, FaultyDisk
 from headrace.storage.file_list import FILE_LIST
 from headrace.storage.lost_segments import LostSegments
 from headrace.storage.memory_disk import MemoryDisk
@@ -286,3 +288,21 @@ def test_after_the_loss_of_a_host_a_lost_segment_costs_no_other(disk, base):
     directory.doubt("orders", 0, lost)
     log.cut_to(log.first_damage(), WALL_MS)
     assert (log.log_start_offset, log.log_end_offset) == (0, base)
+
+
+@pytest.mark.parametrize(("code", "operation"), [(errno.ENOSPC, "append"), (errno.EMFILE, "open")])
+def test_a_segment_that_could_not_be_listed_is_listed_later(code, operation):
+    """Also if others are taken off the list before that."""
+    memory = MemoryDisk()
+    disk = FaultyDisk(memory)
+    log = open_log(open_directory(disk), LogConfig(retention_ms=1))
+    append(log)
+    disk.faults = [Fault(Fail(code), operation, FILE_LIST)]
+    log.roll(WALL_MS)
+    append(log)
+    assert not disk.faults[0].times
+    log.advance_log_start(1, WALL_MS)
+    log.roll(WALL_MS)
+    append(log)
+    lose(memory, 1)
+    assert found(memory) == LostSegments(1, 2)
