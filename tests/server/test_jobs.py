@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headrace.base.time import ManualClock
-from headrace.node.effects import Report
+from headrace.node.effects import Fetch, Report
 from headrace.node.effects import Run as RunJob
 from headrace.server import jobs as jobs_module
 from headrace.server.worker import WorkerLost
@@ -213,6 +213,38 @@ def test_a_job_without_a_thread_is_postponed_and_the_next_one_gets_one(
             server.settle()
             await server.until(lambda: len(server.node.results) == 20)
             assert server.node.results == [(number, number) for number in range(20)]
+
+    run(story())
+
+
+@pytest.mark.parametrize("lacks", ["a thread", "a descriptor"])
+def test_a_document_that_cannot_be_fetched_comes_back_as_an_error(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str
+) -> None:
+    """Logins wait for it. The module that fetches is loaded when it is first used."""
+
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def story() -> None:
+        async with running_server(tmp_path) as server:
+            document = tmp_path / "keys"
+            document.write_bytes(b"{}")
+            with monkeypatch.context() as patch:
+                if lacks == "a thread":
+                    patch.setattr(threading.Thread, "start", no_more)
+                else:
+                    patch.setitem(sys.modules, "headrace.server.documents", None)
+                server.node.effects.append(Fetch(1, document.as_uri(), 100))
+                server.settle()
+                await server.until(lambda: bool(server.node.results))
+            ((ticket, error),) = server.node.results
+            assert ticket == 1
+            assert isinstance(error, Exception)
+            server.node.effects.append(Fetch(2, document.as_uri(), 100))
+            server.settle()
+            await server.until(lambda: len(server.node.results) == 2)
+            assert server.node.results[1] == (2, b"{}")
 
     run(story())
 

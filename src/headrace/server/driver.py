@@ -369,13 +369,16 @@ class Driver:
         self._readers.run(read, then)
 
     def _fetch(self, effect: Fetch) -> None:
-        from headrace.server.documents import get  # urllib is not needed to start
+        try:
+            from headrace.server.documents import get  # urllib is not needed to start
 
-        self._fetchers = self._fetchers or Threads(self._loop, "fetch", FETCHERS_MAX)
-        self._fetchers.run(
-            lambda: get(effect.url, effect.bytes_max),
-            lambda result: self._job_finished(effect.ticket, result),
-        )
+            self._fetchers = self._fetchers or Threads(self._loop, "fetch", FETCHERS_MAX)
+            self._fetchers.run(
+                lambda: get(effect.url, effect.bytes_max),
+                lambda result: self._job_finished(effect.ticket, result),
+            )
+        except Exception as error:  # no more threads or descriptors: logins wait for it, and must hear of it
+            self.soon(self._job_finished, effect.ticket, error)
 
     def stop(self) -> None:
         if self._fetchers is not None:
