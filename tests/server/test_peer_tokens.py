@@ -126,6 +126,28 @@ def test_who_gets_none_is_told_and_it_is_tried_again() -> None:
         assert "secret" not in "".join(story.lines)
 
 
+def test_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have some again a moment later."""
+
+    def no_more(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def act(story: Story) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_more)
+            story.take()
+            assert story.taken == []
+            await story.until(lambda: bool(story.taken))
+        assert isinstance(story.taken[0], TokenUnavailable)
+        assert "can't start new thread" in story.lines[0]
+        story.take()
+        await story.until(lambda: len(story.taken) == 2)
+        assert isinstance(story.taken[1], str)
+
+    with IdentityProvider() as issuer:
+        play(login(f"{issuer.url}/token"), act)
+
+
 def test_a_token_of_a_file_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "token.jwt"
 

@@ -57,7 +57,11 @@ class PeerTokens:
             self._timer.cancel()
             self._timer = None
         loop = asyncio.get_running_loop()
-        threading.Thread(target=self._fetch_in_thread, args=(loop,), name="token", daemon=True).start()
+        thread = threading.Thread(target=self._fetch_in_thread, args=(loop,), name="token", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no more to give
+            loop.call_soon(self._fetched, error)
 
     def _fetch_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         outcome: str | Exception
