@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import socket
 from collections.abc import Callable, Coroutine
@@ -409,5 +410,29 @@ def test_a_flood_of_pages_leaves_the_loop_to_others(run: Run, tmp_path: Path) ->
         for visitor in visitors:
             assert [(await visitor.answer())[0] for _ in range(3)] == [200] * 3
             visitor.leave()
+
+    visited(run, tmp_path, story)
+
+
+def test_what_could_not_be_loaded_is_loaded_for_the_next_client(run: Run, tmp_path: Path) -> None:
+    """All descriptors may be in use when the first client comes."""
+
+    async def story(server: RunningServer) -> None:
+        endpoint: Any = server.process.http
+        load = endpoint.load
+
+        def fail() -> None:
+            endpoint.load = load
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        endpoint.load = fail
+        first = await Visitor.come(server)
+        first.send(GET)
+        assert await first.is_closed()
+        first.leave()
+        second = await Visitor.come(server)
+        second.send(GET)
+        assert (await second.answer())[0] == 200
+        second.leave()
 
     visited(run, tmp_path, story)

@@ -11,7 +11,7 @@ When there are too many connections, those that wait for a next request give way
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from headrace.machines.http.browsers import HostRules, check_content_type, check_origin
 from headrace.machines.http.messages import Ended, Fault, HttpHead, HttpRequest, HttpResponse
@@ -124,8 +124,10 @@ class HttpServer:
         self.idle.pop(channel, None)
 
     async def new_connection(self) -> "HttpConnection":
-        """The parser is loaded for the first connection, in a thread: it takes 50 ms."""
-        if self._parser is None:
+        """The parser is loaded for the first connection, in a thread: it takes 50 ms. If that fails, for lack
+        of descriptors perhaps, it is loaded again for the next one.
+        """
+        if self._parser is None or _has_failed(self._parser):
             self._parser = asyncio.get_running_loop().run_in_executor(None, self._load)
         return (await asyncio.shield(self._parser))()
 
@@ -134,6 +136,10 @@ class HttpServer:
 
         self.service.load()
         return HttpConnection
+
+
+def _has_failed(loaded: "asyncio.Future[Any]") -> bool:
+    return loaded.done() and (loaded.cancelled() or loaded.exception() is not None)
 
 
 def is_local(address: str) -> bool:
