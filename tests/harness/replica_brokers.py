@@ -76,8 +76,11 @@ class ReplicaBrokers:
         count: int = 3,
         settings: dict[str, str] | None = None,
         disks: dict[int, Disk] | None = None,
+        spare_disks: dict[int, Disk] | None = None,
     ) -> None:
-        """`disks` are those of some brokers; metadata lie on others."""
+        """`disks` are those of some brokers; metadata lie on others. A broker with a spare disk has a second
+        log directory there.
+        """
         self.clock = ManualClock()
         self.ids = tuple(range(1, count + 1))
         self._settings = PATIENT | (settings or {})
@@ -88,6 +91,7 @@ class ReplicaBrokers:
         self._delivered: dict[int, deque[Send]] = {id: deque() for id in self.ids}
         self.records: list[Data] = []  # the common metadata
         self.disks: dict[int, Disk] = {id: MemoryDisk() for id in self.ids} | (disks or {})
+        self._spare_disks = spare_disks or {}
         self._metadata_disks = {id: MemoryDisk() for id in self.ids}
         for id in self.ids:
             self._start(id)
@@ -101,6 +105,9 @@ class ReplicaBrokers:
             "metadata.log.dir": "meta",
         }
         disks: dict[str, Disk] = {"data": self.disks[id], "meta": self._metadata_disks[id]}
+        if id in self._spare_disks:
+            disks["spare"] = self._spare_disks[id]
+            settings["log.dirs"] = "data,spare"
         host = ManualHost(settings, disks=disks, clock=self.clock, boot_id=boot, seed=id)
         channel = self.channels[id] = Channel()
         host.node.broker.replication._isr_changes._channel = channel

@@ -350,10 +350,10 @@ class Partition(Waitable):
 
     def moved(self, now: Now) -> None:
         """The same log lies elsewhere now, whole and durable: whoever waits for that has it."""
-        self.opened(now)
-        if self.follower is not None:
+        if self.follower is not None:  # it lets go of the old one first: the new one may not open at once
             self._replication.unfollow(now, self)
             self._replication.follow(now, self)
+        self.opened(now)
         self._wake_all()
 
     def promised_end(self, log: PartitionLog) -> int:

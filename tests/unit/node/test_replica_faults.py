@@ -194,3 +194,33 @@ def test_a_follower_that_is_to_start_over_in_a_directory_that_has_failed_since()
     settle(brokers)
     assert brokers.partition(FOLLOWER).is_offline
     assert brokers.partition(FOLLOWER).follower is None
+
+
+def test_a_follower_whose_log_moves_and_cannot_be_opened_at_once_writes_nothing_to_the_old_one() -> None:
+    """The old one has no files any more: a write there would cost both directories."""
+    struck = 0
+    for skip in count():
+        disk, spare = FaultyDisk(MemoryDisk()), FaultyDisk(MemoryDisk())
+        brokers = ReplicaBrokers(disks={FOLLOWER: disk}, spare_disks={FOLLOWER: spare})
+        brokers.create_topic(min_insync_replicas="2")
+        brokers.exchange()
+        brokers.produce(1, b"a")
+        brokers.advance(1.0)
+        host, partition = brokers.hosts[FOLLOWER], brokers.partition(FOLLOWER)
+        source = partition.directory
+        fault = Fault(Fail(errno.EMFILE), OPENS, skip=skip, times=3)
+        disk.faults, spare.faults = [fault], [fault]
+        host.node.broker.moves.order(
+            brokers.clock.now(), partition, {"data": "spare", "spare": "data"}[source]
+        )
+        host.settle()
+        disk.faults, spare.faults = [], []
+        brokers.produce(1, b"b")
+        settle(brokers)
+        assert not host.node.directories.offline(), f"call {skip}"
+        assert brokers.content(FOLLOWER) == brokers.content(1), f"call {skip}"
+        assert set(brokers.state().isr) == {1, 2, FOLLOWER}, f"call {skip}"
+        struck += fault.times < 3 and partition.directory != source
+        if fault.times == 3:
+            break
+    assert struck
