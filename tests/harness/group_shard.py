@@ -28,6 +28,7 @@ class FakeTopics:
 
     def __init__(self, **partitions: int) -> None:
         self.version = 0
+        self.awaited: set[tuple[str, str]] = set()  # topic and group
         self._topics: dict[str, tuple[bytes, int]] = {}
         for name, count in partitions.items():
             self.create(name, count)
@@ -58,6 +59,9 @@ class FakeTopics:
 
     def names(self) -> list[str]:
         return sorted(self._topics)
+
+    def awaits(self, topic: str, group_id: str, /) -> bool:
+        return (topic, group_id) in self.awaited
 
     def places(self, *names: str) -> set[Place]:
         """All partitions of these topics."""

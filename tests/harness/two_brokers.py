@@ -68,10 +68,10 @@ class TwoBrokers:
         self.first, self.second = self.hosts.values()
         self._connections: dict[tuple[int, str], Connection] = {}  # by sender and lane
 
-    def create_topic(self, name: str, partitions: int = 1) -> None:
+    def create_topic(self, name: str, partitions: int = 1, /, **configs: str) -> None:
         """While each is alone."""
         for host in self.hosts.values():
-            host.create_topic(name, partitions)
+            host.create_topic(name, partitions, **configs)
 
     def meet(self) -> None:
         """They hear of each other."""

@@ -260,6 +260,8 @@ def _time_left(
     if not late:
         return {}
     retention_ms, policy = int(source.config("retention.ms") or -1), source.config("cleanup.policy")
+    waits_for = (source.config("headrace.retention.waits.for") or "").split(",")
+    waits_max_ms = source.config("headrace.retention.waits.max.ms") if snapshot.group in waits_for else None
     found = {}
     for partition in late:
         log, held = logs[partition], snapshot.ledger.get(partition)
@@ -269,6 +271,7 @@ def _time_left(
             retention_ms=retention_ms,
             cleanup_policy=policy,
             now_ms=time.time_ns() // 1_000_000,
+            waits_max_ms=None if waits_max_ms is None else int(waits_max_ms),
         )
         if left is not None:
             found[partition] = left

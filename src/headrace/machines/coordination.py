@@ -130,6 +130,10 @@ class Topics(Protocol):
         """The names of all topics, sorted."""
         ...
 
+    def awaits(self, topic: str, group_id: str, /) -> bool:
+        """Whether retention of the topic waits for the group."""
+        ...
+
     @property
     def version(self) -> int:
         """Rises when a topic is created or deleted, or gets more partitions."""

@@ -22,6 +22,7 @@ from headrace.node.append_queue import AppendQueues
 from headrace.node.authorization import Access
 from headrace.node.broker_handlers import BrokerHandlers
 from headrace.node.broker_lifecycle import BrokerLifecycle
+from headrace.node.committed_offsets import CommittedOffsets
 from headrace.node.controller_channel import ControllerChannel
 from headrace.node.coordinators.groups import GroupCoordinator, ImageTopics
 from headrace.node.coordinators.markers import Markers
@@ -197,8 +198,9 @@ class Broker:
         self.lifecycle.start(now)
         self.replication.start(now, self.partitions.all)
         self._assignments.correct(now, self.partitions.all())
+        offsets = CommittedOffsets(self.groups, self.metadata, self.settings, self.ports)
         self.housekeeping = Housekeeping(
-            self.partitions, self.directories, self.settings, self.ports, self.metrics, now
+            self.partitions, self.directories, self.settings, self.ports, self.metrics, offsets, now
         )
         self._take_roles(now, self.metadata.image)
 

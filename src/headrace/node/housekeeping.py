@@ -10,13 +10,14 @@ from typing import Any
 
 from headrace.base.time import Now
 from headrace.node.cleaner import Cleaner
+from headrace.node.committed_offsets import CommittedOffsets
 from headrace.node.log_directories import LogDirectories
 from headrace.node.metrics import Metrics
 from headrace.node.next_segments import NextSegments
 from headrace.node.partition import Partition
 from headrace.node.partitions import Partitions
 from headrace.node.ports import Deadlines, Lifecycle, Ports
-from headrace.node.retirement import note_retired
+from headrace.node.retention import Retention
 from headrace.node.settings import LiveSettings
 from headrace.storage.errors import StorageError
 
@@ -107,6 +108,7 @@ class Housekeeping:
         settings: LiveSettings,
         ports: Ports,
         metrics: Metrics,
+        offsets: CommittedOffsets,
         now: Now,
     ) -> None:
         self._directories = directories
@@ -114,8 +116,9 @@ class Housekeeping:
         self._reports = ports.reports
         deadlines, lifecycle, current = ports.deadlines, ports.lifecycle, settings.current
         interval_ms = current.log_retention_check_interval_ms
+        retention = Retention(directories, offsets, ports.reports, self._recompress)
         self._retention = Slices(
-            deadlines, lifecycle, partitions.all, RETENTION_SLICE, interval_ms, self._retire
+            deadlines, lifecycle, partitions.all, RETENTION_SLICE, interval_ms, retention.look_at
         )
         self._retention.start(now, min(interval_ms, current.log_initial_task_delay_ms))
         self._next_segments = NextSegments(directories, ports)
@@ -147,18 +150,7 @@ class Housekeeping:
         for slices in (self._retention, self._cleaning, self._recovery_points):
             slices.walk(now)
 
-    # --- retention and recompression ---------------------------------------------------------------------
-
-    def _retire(self, now: Now, partition: Partition) -> None:
-        try:
-            log = partition.opened(now)
-            doomed = log.retire(now.wall_ms, high_watermark=partition.high_watermark, may_wait=True)
-            log.expire_producers(now.wall_ms)
-        except StorageError as fault:
-            self._directories.storage_failed(now, partition, fault)
-            return
-        note_retired(now, partition, doomed, self._directories, self._reports)
-        self._recompress(partition)
+    # --- recompression ----------------------------------------------------------------------------------------
 
     def _recompress(self, partition: Partition) -> None:
         log = partition.log

@@ -17,6 +17,8 @@ _PLAIN = {
     "index_interval_bytes": "index.interval.bytes",
     "retention_ms": "retention.ms",
     "retention_bytes": "retention.bytes",
+    "retention_waits_max_ms": "headrace.retention.waits.max.ms",
+    "retention_waits_max_bytes": "headrace.retention.waits.max.bytes",
     "flush_messages": "flush.messages",
     "flush_ms": "flush.ms",
     "file_delete_delay_ms": "file.delete.delay.ms",
@@ -54,11 +56,13 @@ class TopicConfigs:
 def _build(values: Mapping[str, ConfigValue]) -> tuple[LogConfig, int]:
     plain: dict[str, Any] = {field: values[key] for field, key in _PLAIN.items()}
     policy: Any = values["cleanup.policy"]
+    waits_for: Any = values["headrace.retention.waits.for"]
     sealed: Any = values["headrace.sealed.compression.type"]
     min_insync: Any = values["min.insync.replicas"]
     config = LogConfig(
         **plain,
         cleanup_policy=frozenset(policy),
+        retention_waits_for=tuple(waits_for),
         sealed_compression_type="" if sealed in (None, "none") else sealed,
     )
     return config, min_insync

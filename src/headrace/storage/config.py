@@ -20,6 +20,9 @@ class LogConfig:
     index_interval_bytes: int = 4096
     retention_ms: int = WEEK_MS  # -1: for ever
     retention_bytes: int = -1  # -1: without bound
+    retention_waits_for: tuple[str, ...] = ()  # headrace.retention.waits.for: groups
+    retention_waits_max_ms: int = -1  # -1: without bound
+    retention_waits_max_bytes: int = -1  # -1: without bound
     flush_messages: int = INT64_MAX
     flush_ms: int = INT64_MAX
     file_delete_delay_ms: int = 60_000

@@ -133,6 +133,8 @@ class PartitionLog(LogState):
     checkpoint = flushing.checkpoint
 
     retire = retention.retire
+    due_before = retention.due_before
+    segment_facts = retention.segment_facts
     prepare_log_start = retention.prepare_log_start
     advance_log_start = retention.advance_log_start
     finish_retiring = retention.finish_retiring

@@ -37,6 +37,32 @@ def retire(
 
 
 @guarded
+def due_before(log: LogState, wall_ms: int, *, high_watermark: int) -> int:
+    """Where the log would start if retention took out now what it may. Nothing is changed."""
+    segments, end = log.segments.items, log.log_end_offset
+    count = _count_deletable(
+        segments,
+        log.config,
+        log_start_offset=log.log_start_offset,
+        log_end_offset=end,
+        high_watermark=min(high_watermark, end),
+        wall_ms=wall_ms,
+    )
+    return max(log.log_start_offset, segments[count].base_offset if count < len(segments) else end)
+
+
+@guarded
+def segment_facts(log: LogState) -> list[tuple[int, int, int]]:
+    """Of each segment: end offset, bytes, and the time of its newest record."""
+    segments = log.segments.items
+    facts = []
+    for number, segment in enumerate(segments):
+        end = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
+        facts.append((end, segment.measure(), _newest_ms(segment)))
+    return facts
+
+
+@guarded
 def prepare_log_start(log: LogState, offset: int, wall_ms: int) -> bool:
     """Records below `offset` are about to go. True: the snapshot of producers that stands for the segments
     before it is durable, so that the new start may be, too. False: a flush comes first.
@@ -174,7 +200,10 @@ def _count_deletable(
 def _is_expired(segment: Segment, config: LogConfig, wall_ms: int) -> bool:
     if config.retention_ms < 0:
         return False
+    return wall_ms - _newest_ms(segment) > config.retention_ms
+
+
+def _newest_ms(segment: Segment) -> int:
+    """Records without timestamps are as old as our last write to the segment."""
     segment.load()
-    # records without timestamps are as old as our last write to the segment
-    newest = segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms
-    return wall_ms - newest > config.retention_ms
+    return segment.max_timestamp if segment.max_timestamp >= 0 else segment.modified_ms

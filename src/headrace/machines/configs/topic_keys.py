@@ -73,6 +73,15 @@ segment.ms long 604800000 1.. medium topic < log.roll.ms log.roll.hours
 unclean.leader.election.enable boolean false * medium topic < unclean.leader.election.enable
     Whether a replica that is not in sync may become leader if there is no other; acknowledged records may be
     lost.
+headrace.retention.waits.for list "" * medium topic
+    Groups that retention waits for: records that one of them has not committed are not deleted by age or size
+    before a cap is reached. The offsets of these groups for the topic do not expire.
+headrace.retention.waits.max.bytes long -1 -1.. medium topic
+    Size of a partition at which retention no longer waits for groups; records that are lost to a group are
+    reported as an error. -1 means no limit.
+headrace.retention.waits.max.ms long -1 -1.. medium topic
+    Age of records at which retention no longer waits for groups; records that are lost to a group are reported
+    as an error. -1 means no limit.
 headrace.sealed.compression.type string none {none,gzip,snappy,lz4,zstd} medium topic < headrace.sealed.compression.type
     Codec with which closed segments are recompressed in the background; none keeps them as they were written.
 headrace.validate.records boolean false * medium topic < headrace.validate.records

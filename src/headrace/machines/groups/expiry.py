@@ -3,7 +3,8 @@ offset.
 
 The offsets of a group without members expire together; the time begins when the group became empty. Offsets
 of groups that only commit, and of topics to which a group is no longer subscribed, expire one by one, from
-each commit. Offsets that an open transaction may still change do not expire.
+each commit. Offsets that an open transaction may still change do not expire, and those of a group that the
+retention of the topic waits for neither: without its offset nobody would know what the group still needs.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ def _expired(machine: Groups, now: Now, group: Group) -> tuple[list[OffsetKey], 
     for topic, partitions in committed.items():
         count += len(partitions)
         if group.is_subscribed_to(topic):
+            continue
+        if machine.topics.awaits(topic, group_id):
             continue
         for partition, offset in partitions.items():
             if _is_expired(offset, now.wall_ms, empty_since_ms, retention_ms) and not (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.base.ids import TopicId
 from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
+from headrace.machines.configs.values import parse_list
 from headrace.machines.coordination import Decision
 from headrace.machines.groups.settings import GroupSettings
 from headrace.machines.metadata.image import GROUP_RESOURCE, ClusterImage
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.machines.groups.groups import Groups, MemberMemory
 
 TOPIC = "__consumer_offsets"
+RETENTION_WAITS_FOR = "headrace.retention.waits.for"
 GROUP_IDS = Keys(Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.INVALID_GROUP_ID)
 # What a shard knows of the broker's settings has the same names there and here.
 SETTINGS = tuple(field.name for field in fields(GroupSettings) if field.name != "overrides")
@@ -247,6 +249,10 @@ class ImageTopics:
     def name_of(self, topic_id: bytes) -> str | None:
         state = self._image.topics_by_id.get(TopicId(topic_id))
         return None if state is None else state.name
+
+    def awaits(self, topic: str, group_id: str) -> bool:
+        group_ids = self._image.topic_config(topic).get(RETENTION_WAITS_FOR)
+        return bool(group_ids) and group_id in parse_list(group_ids or "")
 
     def names(self) -> list[str]:
         if self._names is None:

@@ -204,6 +204,18 @@ def test_offsets_of_topics_that_were_deleted_while_nobody_looked_go() -> None:
     assert keys == {"g": [("g", "gone", 0), ("g", "gone", 1), ("g", "other", 0)]}
 
 
+def test_an_offset_that_retention_waits_for_does_not_expire() -> None:
+    shard = new_shard()
+    for topic in ("t", "u"):
+        shard.ask(commit_request(topic=topic), 8)
+    shard.topics.awaited.add(("t", "g"))
+    shard.advance(120 * MINUTE_MS)
+    assert places(shard) == [("t", 0)]
+    shard.topics.awaited.clear()
+    shard.advance(2 * MINUTE_MS)
+    assert shard.machine.groups == {}
+
+
 def test_offsets_of_gone_topics_are_looked_for_in_steps() -> None:
     """What changes between two steps is not removed: a commit for the new topic of that name, for example."""
     shard = new_shard()

@@ -9,8 +9,19 @@ from headrace.machines.lake.forecast import time_left_ms, time_left_text
 HOUR_MS = 3_600_000
 
 
-def left(first_ms: int | None, retention_ms: int = 10 * HOUR_MS, policy: str = "delete") -> int | None:
-    return time_left_ms(first_ms, retention_ms=retention_ms, cleanup_policy=policy, now_ms=100 * HOUR_MS)
+def left(
+    first_ms: int | None,
+    retention_ms: int = 10 * HOUR_MS,
+    policy: str = "delete",
+    waits_max_ms: int | None = None,
+) -> int | None:
+    return time_left_ms(
+        first_ms,
+        retention_ms=retention_ms,
+        cleanup_policy=policy,
+        now_ms=100 * HOUR_MS,
+        waits_max_ms=waits_max_ms,
+    )
 
 
 def test_a_record_is_safe_until_it_is_as_old_as_the_retention() -> None:
@@ -24,6 +35,12 @@ def test_nothing_is_endangered_without_a_missing_record_or_without_a_limit() -> 
     assert left(None) is None
     assert left(1, retention_ms=-1) is None
     assert left(1, policy="compact") is None
+
+
+def test_retention_that_waits_for_the_table_gives_it_time_up_to_the_cap() -> None:
+    assert left(97 * HOUR_MS, waits_max_ms=20 * HOUR_MS) == 17 * HOUR_MS
+    assert left(97 * HOUR_MS, waits_max_ms=5 * HOUR_MS) == 7 * HOUR_MS  # the retention itself is longer
+    assert left(1, waits_max_ms=-1) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,1 @@
+"""How long retention waits for groups."""
