@@ -20,6 +20,7 @@ from headrace.cli.progress import ProgressBar
 from headrace.cli.suggestions import describe_topic
 from headrace.cli.terminal import bytes_text, count_text, note, print_json, print_table, say, say_marked
 from headrace.client.threads.admin import Admin
+from headrace.machines.configs.values import parse_list
 from headrace.machines.lake.forecast import time_left_ms, time_left_text
 from headrace.machines.lake.ledger import Span
 
@@ -260,7 +261,7 @@ def _time_left(
     if not late:
         return {}
     retention_ms, policy = int(source.config("retention.ms") or -1), source.config("cleanup.policy")
-    waits_for = (source.config("headrace.retention.waits.for") or "").split(",")
+    waits_for = parse_list(source.config("headrace.retention.waits.for") or "")
     waits_max_ms = source.config("headrace.retention.waits.max.ms") if snapshot.group in waits_for else None
     found = {}
     for partition in late:

@@ -1,13 +1,14 @@
 """What groups have committed for a partition, wherever their coordinators are.
 
 The coordinator of a group is on this broker, or on another one, which is asked with OffsetFetch. An answer
-always comes. It has None for a group that has committed nothing, and for one whose coordinator cannot say.
+always comes. It has None for a group that has committed nothing, and for one whose coordinator cannot say:
+one that has just moved, for example. Whether that is so, the answer tells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.base.time import Now
 from headrace.node.coordinators.groups import GroupCoordinator
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
 LANE = "offsets"
 TIMEOUT_MS = 10_000
 
-Offsets = dict[str, int | None]  # by group
+
+
+class Offsets(NamedTuple):
+    """What groups have committed. Where `is_known` is false, a coordinator could not say."""
+
+    by_group: dict[str, int | None]
+    is_known: bool
+
+
 Completion = Callable[[Now, Offsets], None]
 
 
@@ -52,7 +61,9 @@ class CommittedOffsets:
                     shard.await_commit(now, question)
                 else:
                     question.settle(now)
-            elif shard is ErrorCode.NOT_COORDINATOR and (leader := self._leader_elsewhere(group_id)):
+                continue
+            leader = self._leader_elsewhere(group_id) if shard is ErrorCode.NOT_COORDINATOR else None
+            if leader is not None:
                 self._others.ask(leader, question)
             else:
                 question.refuse(now)
@@ -65,27 +76,30 @@ class CommittedOffsets:
 class Inquiry:
     """Complete when there is an answer for each group."""
 
-    __slots__ = ("_offsets", "_then", "group_ids")
+    __slots__ = ("_is_known", "_offsets", "_then", "group_ids")
 
     def __init__(self, group_ids: Iterable[str], then: Completion) -> None:
         self.group_ids = tuple(dict.fromkeys(group_ids))
-        self._offsets: Offsets = {}
+        self._offsets: dict[str, int | None] = {}
+        self._is_known = True
         self._then = then
 
-    def answered(self, now: Now, group_id: str, offset: int | None) -> None:
+    def answered(self, now: Now, group_id: str, offset: int | None, *, is_known: bool) -> None:
         self._offsets[group_id] = offset
+        self._is_known &= is_known
         if len(self._offsets) == len(self.group_ids):
-            self._then(now, self._offsets)
+            self._then(now, Offsets(self._offsets, self._is_known))
 
 
 class Question:
     """About one group; a ticket of the coordinator's shard if the answer has to wait for a commit."""
 
-    __slots__ = ("_inquiry", "_offset", "group_id", "partition")
+    __slots__ = ("_inquiry", "_is_known", "_offset", "group_id", "partition")
 
     def __init__(self, inquiry: Inquiry, group_id: str, partition: Partition) -> None:
         self._inquiry = inquiry
         self._offset: int | None = None
+        self._is_known = False
         self.group_id = group_id
         self.partition = partition
 
@@ -98,18 +112,19 @@ class Question:
         if isinstance(fetched, ErrorCode):
             return
         ((_, ((_, offset, _, _, error),)),) = fetched
-        if not error and offset >= 0:
-            self._offset = offset
+        if not error:
+            self.learn(offset)
+
+    def learn(self, offset: int) -> None:
+        self._is_known = True
+        self._offset = offset if offset >= 0 else None
 
     def settle(self, now: Now, reply: Any = None) -> None:
-        self._inquiry.answered(now, self.group_id, self._offset)
-
-    def told(self, now: Now, offset: int | None) -> None:
-        self._offset = offset
-        self.settle(now)
+        self._inquiry.answered(now, self.group_id, self._offset, is_known=self._is_known)
 
     def refuse(self, now: Now, code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        self.told(now, None)
+        self._offset, self._is_known = None, False
+        self.settle(now)
 
 
 # --- coordinators on other brokers ------------------------------------------------------------------------
@@ -144,8 +159,11 @@ def answered(now: Now, questions: list[Question], answer: Any) -> None:
     for group in () if isinstance(answer, Unanswered) else answer.groups:
         for topic in () if group.error_code else group.topics:
             for partition in topic.partitions:
-                if not partition.error_code and partition.committed_offset >= 0:
+                if not partition.error_code:
                     place = (group.group_id, bytes(topic.topic_id), partition.partition_index)
                     offsets[place] = partition.committed_offset
     for one in questions:
-        one.told(now, offsets.get((one.group_id, one.partition.topic_id, one.partition.index)))
+        offset = offsets.get((one.group_id, one.partition.topic_id, one.partition.index))
+        if offset is not None:
+            one.learn(offset)
+        one.settle(now)

@@ -118,7 +118,13 @@ class Housekeeping:
         interval_ms = current.log_retention_check_interval_ms
         retention = Retention(directories, offsets, ports.reports, self._recompress)
         self._retention = Slices(
-            deadlines, lifecycle, partitions.all, RETENTION_SLICE, interval_ms, retention.look_at
+            deadlines,
+            lifecycle,
+            partitions.all,
+            RETENTION_SLICE,
+            interval_ms,
+            retention.look_at,
+            after=retention.forget_gone,
         )
         self._retention.start(now, min(interval_ms, current.log_initial_task_delay_ms))
         self._next_segments = NextSegments(directories, ports)

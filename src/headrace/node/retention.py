@@ -4,6 +4,9 @@ A partition whose topic has `headrace.retention.waits.for` is looked at in two s
 leader asks what the groups have committed; when it knows, it deletes as far as `machines/retention/lease.py`
 allows. Followers delete nothing by themselves: their logs start where the leader's does. A follower that
 becomes leader has everything that the groups need.
+
+A coordinator that cannot say anything is asked once more in the next round: it has moved, or starts. Without
+an answer then, its group counts as one that has committed nothing.
 """
 
 from collections.abc import Callable
@@ -32,6 +35,7 @@ class Retention:
         self._reports = reports
         self._then = then  # what housekeeping does after each look
         self._asking: set[Partition] = set()
+        self._unanswered: set[Partition] = set()  # in the last round
         self._waiting: set[Partition] = set()  # for groups; told once
         self._tellings: dict[Partition, LossTelling] = {}  # of removals that wait for a flush
 
@@ -56,6 +60,13 @@ class Retention:
         note_retired(now, partition, doomed, self._directories, self._reports)
         self._then(partition)
 
+    def forget_gone(self, now: Now) -> None:
+        """After each round: partitions that were deleted, are led elsewhere, or do not wait any more."""
+        for kept in (self._unanswered, self._waiting):
+            kept -= {one for one in kept if one.is_deleted or not one.is_led_here or not waits(one)}
+        for partition in [one for one, telling in self._tellings.items() if telling.is_done]:
+            del self._tellings[partition]
+
     # --- records that wait for groups ------------------------------------------------------------------------
 
     def _ask(self, now: Now, partition: Partition, log: PartitionLog) -> None:
@@ -72,10 +83,22 @@ class Retention:
         is_same = partition.log is log and partition.leader_epoch == epoch and partition.is_led_here
         if not is_same or partition.is_offline or partition.is_deleted:
             return
-        if set(partition.config.retention_waits_for) != set(offsets):
+        if set(partition.config.retention_waits_for) != set(offsets.by_group):
             return  # the setting has changed meanwhile: the next round asks about the right groups
+        if offsets.is_known:
+            self._unanswered.discard(partition)
+        elif partition not in self._unanswered:
+            self._unanswered.add(partition)
+            return
+        # an offset beyond the end is of another log: of a deleted topic, or of records that an unclean leader
+        # has lost. It says nothing about the records that are here.
+        end = log.log_end_offset
+        committed = {
+            group: offset if offset is None or offset <= end else None
+            for group, offset in offsets.by_group.items()
+        }
         try:
-            self._retire_leased(now, partition, log, offsets)
+            self._retire_leased(now, partition, log, committed)
         except StorageError as fault:
             self._directories.storage_failed(now, partition, fault)
 
@@ -120,6 +143,10 @@ class Retention:
                 advice="the records stay until these groups commit them, or up to "
                 "headrace.retention.waits.max.ms and .max.bytes",
             )
+
+
+def waits(partition: Partition) -> bool:
+    return bool(partition.config.retention_waits_for)
 
 
 class LossTelling(Waiter):

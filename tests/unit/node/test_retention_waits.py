@@ -9,10 +9,11 @@ import pytest
 from harness.node_groups import commit, find
 from harness.node_records import batch
 from harness.single_partition import commit_of, deletion_before, setting
-from harness.two_brokers import TwoBrokers, lead
+from harness.two_brokers import TwoBrokers, lead, question_in, register
 from headrace.node.effects import Report
 from headrace.node.peers import Unanswered
 from headrace.protocol.errors import ErrorCode
+from headrace.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from headrace.protocol.messages.offset_fetch import OffsetFetchRequest
 from headrace.simulator.manual_host import ManualHost
 
@@ -136,6 +137,38 @@ class TestOneNode:
         assert list(shard.machine.offsets.of_group("lake")) == ["t"]
         assert start_of(host) == 4
 
+    def test_an_offset_beyond_the_end_says_nothing_about_these_records(self) -> None:
+        """It is of a topic of the same name that was deleted, or of records that an unclean leader lost."""
+        host = new_host()
+        assert commit(host, "lake", "t", 1_000) == 0
+        host.advance(5 * MINUTE_S)
+        assert start_of(host) == 0
+        assert commit(host, "lake", "t", 10) == 0
+        host.advance(CHECK_S)
+        assert start_of(host) == 10
+
+    def test_a_new_topic_of_the_same_name_starts_without_an_offset(self) -> None:
+        host = new_host()
+        assert commit(host, "lake", "t", 4) == 0
+        host.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=1000), 6)
+        host.advance(1)
+        host.create_topic("t", **TOPIC)
+        write(host, 5)
+        host.advance(5 * MINUTE_S)
+        assert start_of(host) == 0
+        assert reported(host, "retention_waits")[-1]["committed"] == {"lake": "nothing known"}
+
+    def test_a_wait_that_begins_again_is_told_again(self) -> None:
+        host = new_host()
+        for _ in range(2):
+            host.ask(setting("t", "headrace.retention.waits.for", "lake"), 1)
+            host.advance(2 * MINUTE_S)
+            host.ask(setting("t", "retention.ms", "-1"), 1)
+            host.ask(setting("t", "headrace.retention.waits.for", ""), 1)
+            host.advance(2 * CHECK_S)
+            host.ask(setting("t", "retention.ms", "60000"), 1)
+        assert len(reported(host, "retention_waits")) == 2
+
     def test_deletion_on_demand_does_not_wait(self) -> None:
         host = new_host()
         host.ask(deletion_before("t", 6, timeout_ms=1_000), 2)
@@ -203,6 +236,32 @@ class TestALeaderElsewhere:
         scene.second.advance(MINUTE_S + CHECK_S)
         assert scene.asked()
         assert start_of(scene.second) == 0
+
+    def test_one_round_without_an_answer_decides_nothing(self) -> None:
+        """The cap is reached while the coordinator moves. The next round knows what is lost."""
+        scene = Scene()
+        for _ in range(59):
+            scene.second.advance(CHECK_S)
+            scene.asked()
+        assert start_of(scene.second) == 4
+        scene.second.advance(CHECK_S)
+        assert scene.lose()
+        assert start_of(scene.second) == 4
+        for _ in range(2):
+            scene.second.advance(CHECK_S)
+            assert scene.asked() or start_of(scene.second) == 10
+        lost = reported(scene.second, "records_lost_to_group")
+        assert (lost[0]["first_offset"], lost[-1]["last_offset"]) == (4, 9)
+        assert all(isinstance(one["committed"], int) for one in lost)
+
+    def test_the_coordinator_may_be_the_broker_with_the_id_0(self) -> None:
+        scene = Scene()
+        register(scene.second, 0)
+        lead(scene.second, "__consumer_offsets", 0, 0)
+        scene.second.advance(MINUTE_S + 5)
+        (sent,) = [sent for _, sent in scene.under_way()]
+        assert sent.peer.id == 0
+        assert isinstance(question_in(sent), OffsetFetchRequest)
 
     def test_an_answer_to_a_leader_of_before_is_void(self) -> None:
         scene = Scene()
