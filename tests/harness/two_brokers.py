@@ -45,7 +45,9 @@ def lead(host: ManualHost, topic: str, index: int, leader: int, isr: tuple[int, 
 
 
 def register(host: ManualHost, broker: int) -> None:
-    endpoint = BrokerEndpoint(name="PLAINTEXT", host="127.0.0.1", port=PORTS.get(broker, 9091), security_protocol=0)
+    endpoint = BrokerEndpoint(
+        name="PLAINTEXT", host="127.0.0.1", port=PORTS.get(broker, 9091), security_protocol=0
+    )
     change_metadata(
         host,
         RegisterBrokerRecord(

@@ -27,7 +27,6 @@ LANE = "offsets"
 TIMEOUT_MS = 10_000
 
 
-
 class Offsets(NamedTuple):
     """What groups have committed. Where `is_known` is false, a coordinator could not say."""
 

@@ -156,7 +156,7 @@ class Housekeeping:
         for slices in (self._retention, self._cleaning, self._recovery_points):
             slices.walk(now)
 
-    # --- recompression ----------------------------------------------------------------------------------------
+    # --- recompression --------------------------------------------------------------------------------------
 
     def _recompress(self, partition: Partition) -> None:
         log = partition.log

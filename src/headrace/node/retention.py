@@ -67,7 +67,7 @@ class Retention:
         for partition in [one for one, telling in self._tellings.items() if telling.is_done]:
             del self._tellings[partition]
 
-    # --- records that wait for groups ------------------------------------------------------------------------
+    # --- records that wait for groups -----------------------------------------------------------------------
 
     def _ask(self, now: Now, partition: Partition, log: PartitionLog) -> None:
         if partition in self._asking:

@@ -93,9 +93,7 @@ class TestOneNode:
         assert lost["committed"] == 3
 
     def test_the_size_has_a_cap_too(self) -> None:
-        host = new_host(
-            **{"headrace_retention_waits_max_bytes": "200", "headrace_retention_waits_max_ms": "-1"}
-        )
+        host = new_host(headrace_retention_waits_max_bytes="200", headrace_retention_waits_max_ms="-1")
         host.advance(5 * MINUTE_S)
         (partition,) = host.partitions("t")
         assert partition.log is not None

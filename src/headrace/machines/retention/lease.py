@@ -49,7 +49,7 @@ def deletable_before(
     Whole segments are deleted, so a cap counts when all records of a segment are older, and when the
     partition without the segment still has `max_bytes`.
     """
-    needed_from = min((log_start if offset is None else offset for offset in committed.values()))
+    needed_from = min(log_start if offset is None else offset for offset in committed.values())
     excess = sum(stretch.size_bytes for stretch in stretches) - max_bytes if max_bytes >= 0 else NO_CAP
     capped = log_start
     for stretch in stretches:
