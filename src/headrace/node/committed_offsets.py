@@ -107,7 +107,7 @@ class Question:
         return self.partition.topic, [self.partition.index]
 
     def answer_by(self, fetched: Any) -> None:
-        """What the machine of the group says; an error code is no answer."""
+        """What the machine of the group says; an error code does not answer."""
         if isinstance(fetched, ErrorCode):
             return
         ((_, ((_, offset, _, _, error),)),) = fetched
