@@ -1,0 +1,77 @@
+"""Compares manifests and files with the truth: one manifest for each clip, and its files are what it says.
+
+    python examples/transcoding_queue/check.py --media media --clips 500
+
+Without --repaired, clips with a defect must have none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+import uploads
+
+from headrace import Consumer
+
+
+def published(servers: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    with Consumer(servers, isolation_level="read_committed") as consumer:
+        places = [(uploads.MANIFESTS, number) for number in range(uploads.PARTITIONS)]
+        consumer.assign(dict.fromkeys(places, 0))
+        ends = consumer.end_offsets(places)
+        while any(consumer.position(at) < end for at, end in ends.items()):
+            found += [json.loads(message.value) for message in consumer.poll(0.5)]
+    return found
+
+
+def wrong_files(media: Path, manifest: dict[str, object]) -> list[str]:
+    renditions = manifest["renditions"]
+    assert isinstance(renditions, dict)
+    found = []
+    if set(renditions) != set(uploads.RENDITIONS):
+        found.append(f"{manifest['clip']} has the renditions {sorted(renditions)}")
+    for rendition in renditions.values():
+        path = media / rendition["file"]
+        if not path.exists() or hashlib.sha256(path.read_bytes()).hexdigest() != rendition["sha256"]:
+            found.append(f"{path} is not the file of the manifest")
+    return found
+
+
+def problems(servers: str, media: Path, count: int, seed: int, *, repaired: bool) -> list[str]:
+    manifests = published(servers)
+    times = Counter(manifest["clip"] for manifest in manifests)
+    found = []
+    for clip in uploads.clips(count, seed):
+        due = 1 if repaired or clip.defect is None else 0
+        if times[clip.clip] != due:
+            found.append(
+                f"{clip.clip} ({clip.defect or 'whole'}) has {times[clip.clip]} manifests, not {due}"
+            )
+    for manifest in manifests:
+        found += wrong_files(media, manifest)
+    print(f"{len(manifests)} manifests of {count} clips", flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compares manifests and files with the truth.")
+    parser.add_argument("--servers", default=uploads.SERVERS, help="the brokers (default: %(default)s)")
+    parser.add_argument("--media", type=Path, required=True, help="the directory of all files")
+    parser.add_argument("--clips", type=int, default=500, help="as for uploads.py")
+    parser.add_argument("--seed", type=int, default=1, help="as for uploads.py")
+    parser.add_argument("--repaired", action="store_true", help="all clips have been repaired and redriven")
+    chosen = parser.parse_args()
+    found = problems(chosen.servers, chosen.media, chosen.clips, chosen.seed, repaired=chosen.repaired)
+    for problem in found:
+        print(f"wrong: {problem}")
+    sys.exit("not as it should be" if found else None)
+
+
+if __name__ == "__main__":
+    main()
