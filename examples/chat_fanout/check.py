@@ -31,7 +31,6 @@ def problems(database: sqlite3.Connection, count: int, seed: int, groups: int) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares what gateways have shown with the truth.")
-    parser.add_argument("--servers", help="not needed")
     parser.add_argument("--database", required=True, help="as for gateways.py")
     parser.add_argument("--messages", type=int, default=20_000, help="as for people.py")
     parser.add_argument("--seed", type=int, default=1, help="as for people.py")

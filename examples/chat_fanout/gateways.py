@@ -56,7 +56,7 @@ async def serve(servers: str, database: sqlite3.Connection, gateway: str) -> Non
         enable_auto_commit=False,
         value_deserializer=JSON,
     ) as consumer:
-        await consumer.subscribe([people.MODERATED], listener=offsets)
+        consumer.subscribe([people.MODERATED], listener=offsets)
         while True:
             messages = await consumer.poll(1)
             try:

@@ -29,7 +29,7 @@ def work(servers: str, worker: str, batch: int) -> None:
         Producer(
             servers,
             transactional_id=f"moderator-{worker}",
-            transaction_timeout_ms=10_000,  # readers wait no longer for a moderator that died
+            transaction_timeout_ms=30_000,  # readers wait no longer for a moderator that died
             value_serializer=JSON,
         ) as producer,
     ):

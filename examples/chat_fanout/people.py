@@ -23,7 +23,7 @@ PARTITIONS = 6
 CHATS = [f"chat-{number:03}" for number in range(200)]
 LIVE = "live-video"  # as many comments as in half of all chats together
 START_MS = 1_767_225_600_000  # 2026-01-01
-WORDS = "the log is full of rain and mild news today darn".split()
+WORDS = ("the", "log", "is", "full", "of", "rain", "and", "mild", "news", "today", "darn")
 RUDE = "darn"
 MUTED = "person-13"
 

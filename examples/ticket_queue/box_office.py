@@ -31,7 +31,7 @@ from headrace import (
 SERVERS = os.environ.get("HEADRACE_BOOTSTRAP", "localhost:9092")
 REQUESTS, TICKETS, GROUP = "requests", "tickets", "box-office"
 SEAT, SOLD_OUT, IN_LINE = "seat", "sold out", "already in line"
-TRANSACTION_TIMEOUT_MS = 10_000  # a dead worker's open transaction delays its successor for no longer
+TRANSACTION_TIMEOUT_MS = 30_000  # a dead worker's open transaction delays its successor for no longer
 
 
 class Show:

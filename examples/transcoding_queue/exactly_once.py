@@ -40,7 +40,7 @@ def work(
             auto_offset_reset="earliest",
             enable_auto_commit=False,
         ) as consumer,
-        Producer(servers, transactional_id=f"{group}-{worker}", transaction_timeout_ms=10_000) as producer,
+        Producer(servers, transactional_id=f"{group}-{worker}", transaction_timeout_ms=30_000) as producer,
     ):
         producer.init_transactions()  # aborts what this worker left open when it was killed
         consumer.subscribe([source], listener=listener)

@@ -22,14 +22,13 @@ from headrace import Message
 from headrace.schemas.dead_letters import dead_letter
 
 
-def encoded(message: Message, media: Path, timeout_s: float) -> exactly_once.Record:
+def encoded(message: Message, media: Path, program: str, timeout_s: float) -> exactly_once.Record:
     job = json.loads(message.value)
     clip, rendition = job["clip"], job["rendition"]
-    target = media / rendition / f"{clip}{encoder.suffix()}"
+    source, size = uploads.place_of(media, clip), uploads.RENDITIONS[rendition]
+    target = media / rendition / f"{clip}{encoder.SUFFIXES[program]}"
     try:
-        encoder.encode(
-            uploads.place_of(media, clip), target, *uploads.RENDITIONS[rendition], timeout_s=timeout_s
-        )
+        encoder.encode(program, source, target, size, timeout_s)
     except encoder.EncoderFailed as error:
         letter = dead_letter(
             str(error),
@@ -54,6 +53,7 @@ def main() -> None:
     parser.add_argument("--media", type=Path, required=True, help="the directory of all files")
     parser.add_argument("--worker", required=True, help="a name of its own, the same after a restart")
     parser.add_argument("--timeout", type=float, default=30.0, help="seconds for a job (default: 30)")
+    parser.add_argument("--encoder", choices=encoder.SUFFIXES, default=encoder.installed())
     chosen = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     exactly_once.work(
@@ -61,7 +61,7 @@ def main() -> None:
         uploads.JOBS,
         "transcoders",
         f"transcoder-{chosen.worker}",
-        lambda messages: [encoded(message, chosen.media, chosen.timeout) for message in messages],
+        lambda messages: [encoded(each, chosen.media, chosen.encoder, chosen.timeout) for each in messages],
         batch=3,
     )
 

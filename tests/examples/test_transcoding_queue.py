@@ -14,21 +14,20 @@ CLIPS = 16
 
 
 def test_each_clip_gets_one_manifest_whatever_is_killed(tmp_path: Path) -> None:
-    with Headrace(tmp_path / "broker", SETTINGS) as broker, Transcoding(broker, tmp_path, CLIPS) as queue:
-        queue.upload()
+    with (
+        Headrace(tmp_path / "broker", SETTINGS) as broker,
+        Transcoding(broker, tmp_path, CLIPS, "python") as queue,
+    ):
         queue.until_done(CLIPS)
-        for victim in queue.PROGRAMS:
-            queue.workers.kill(queue.PROGRAMS.index(victim))
+        for victim in range(len(queue.PROGRAMS)):
+            queue.workers.kill(victim)
         queue.until_done(CLIPS * 2)
         broker.kill()
         broker.start()
-        queue.until_done(CLIPS * 3)
-        queue.until_manifests(CLIPS - queue.broken)
-        queue.check()
+        queue.until_right()
 
         queue.repair_and_redrive()
-        queue.until_manifests(CLIPS)
-        queue.check("--repaired")
+        queue.until_right("--repaired")
 
         (tmp_path / "media" / "small" / "clip-0000.y4m").write_bytes(b"")
         assert "is not the file of the manifest" in queue.example.fails(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -30,8 +31,12 @@ class Example:
         self.servers = servers
 
     def command(self, program: str, *arguments: object) -> list[str]:
+        """`headrace` stands for the command of that name."""
         texts = [str(argument) for argument in arguments]
-        return [sys.executable, str(self.folder / program), "--servers", self.servers, *texts]
+        start = [sys.executable, str(self.folder / program)]
+        if program == "headrace":
+            start = [str(Path(sys.executable).with_name(program))]
+        return ["env", f"HEADRACE_BOOTSTRAP={self.servers}", *start, *texts]
 
     def run(self, program: str, *arguments: object) -> str:
         """Runs it to its end; what it printed."""
@@ -47,11 +52,18 @@ class Example:
 
 
 class Workers:
-    """Programs that run until the end of the block; one that ended is started again."""
+    """Programs that run until the end of the block.
+
+    One that ended by itself is started again, as a supervisor would: its transaction may have timed out while
+    the broker was away. One that ends again and again is a failure.
+    """
+
+    RESTARTS_MAX = 5
 
     def __init__(self, *commands: Sequence[str]) -> None:
         self._commands = commands
         self._running: list[subprocess.Popen[bytes]] = []
+        self._restarts = 0
 
     def __enter__(self) -> Self:
         self._running = [self._start(command) for command in self._commands]
@@ -67,8 +79,8 @@ class Workers:
 
     def kill(self, number: int) -> None:
         """kill -9, and another one in its place."""
+        self.tend()
         process = self._running[number]
-        assert process.poll() is None, f"{self._commands[number]} ended by itself with {process.returncode}"
         process.kill()
         process.wait()
         self._running[number] = self._start(self._commands[number])
@@ -76,7 +88,10 @@ class Workers:
     def tend(self) -> None:
         for number, process in enumerate(self._running):
             if process.poll() is not None:
-                self._running[number] = self._start(self._commands[number])
+                self._restarts += 1
+                command = self._commands[number]
+                assert self._restarts <= self.RESTARTS_MAX, f"{command} ended with {process.returncode}"
+                self._running[number] = self._start(command)
 
     def until(self, ask: Callable[[], int | None], target: int) -> None:
         """Waits until the number is reached; None: nobody can tell."""
@@ -85,6 +100,15 @@ class Workers:
             self.tend()
             assert not patience.is_over, f"{reached} of {target}"
             time.sleep(0.01)
+
+    def until_right(self, example: Example, program: str, *arguments: object) -> str:
+        """Waits until a check finds nothing wrong; what it printed."""
+        patience = Patience(WAIT_S)
+        while (ended := run_to_end(example.command(program, *arguments))).returncode != 0:
+            self.tend()
+            assert not patience.is_over, f"{program} {arguments}: {ended.stdout}\n{ended.stderr}"
+            time.sleep(0.1)
+        return ended.stdout
 
     def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, env=os.environ | {"PYTHONUNBUFFERED": "1"})

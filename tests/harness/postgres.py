@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.fetching import alone
+from harness.fetching import alone, install
 
 WAIT_S = 60
 
@@ -56,8 +56,5 @@ def _programs() -> Path:
     place = Path("/usr/lib/postgresql")
     with alone():
         if not list(place.glob("*/bin/initdb")):
-            quietly = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-            subprocess.run(["apt-get", "update", "-qq"], check=True, timeout=300)
-            install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "postgresql"]
-            subprocess.run(install, check=True, timeout=600, env=quietly)
+            install("postgresql")
     return max(place.glob("*/bin"))
