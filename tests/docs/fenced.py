@@ -40,6 +40,10 @@ STORIES = {
     "docs/spark.md": "tests/spark/test_page.py",
     "docs/testing.md": "tests/docs/test_testing_page.py",
     "examples/ad_clicks/README.md": "tests/spark/test_page.py",
+    "examples/chat_fanout/README.md": "tests/examples/test_pages.py",
+    "examples/judge/README.md": "tests/examples/test_pages.py",
+    "examples/ticket_queue/README.md": "tests/examples/test_pages.py",
+    "examples/transcoding_queue/README.md": "tests/examples/test_pages.py",
 }
 
 # sections that need Spark, of pages that otherwise do not; tests/spark/test_page.py follows them
