@@ -141,12 +141,12 @@ class DeltaLake:
         )
 
     def add_columns(self, wanted: pa.Schema) -> pa.Schema:
-        """Add the columns that the table lacks; return its columns. Their order is the table's."""
+        """Add the columns that the table lacks, also inside structures; return its columns in their order."""
         for _ in range(CONFLICTS_MAX):
             snapshot = self.load()
             known = snapshot.schema
-            joined_schema(known, wanted)  # another owner may have added a column of the same name
-            new = [field for field in wanted if field.name not in known.names]
+            joined = joined_schema(known, wanted)  # another owner may have added a column of the same name
+            new = [field for field in joined if field not in known]
             if not new:
                 return known
             fields: list[Field] = list(Schema.from_arrow(pa.schema(new)).fields)

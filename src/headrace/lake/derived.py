@@ -21,6 +21,7 @@ from headrace.lake.errors import LakeError, WrongTable
 from headrace.lake.files import FILE_BYTES, ParquetFile, WrittenFile, sync
 from headrace.lake.rows import fitted
 from headrace.lake.schema import joined_schema
+from headrace.lake.widening import has_types, replace_narrow, rewritten, widen
 
 log = logging.getLogger("headrace.lake")
 
@@ -48,7 +49,7 @@ class DerivedTable:
                 if not DeltaTable.is_deltatable(str(self.path)):
                     raise
             sync(self.path / "_delta_log")
-        return joined_schema(pa.schema(self._load().schema().to_arrow()), rows)
+        return joined_schema(pa.schema(self._load().schema().to_arrow()), rows, widens=True)
 
     def write(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> list[WrittenFile]:
         """Write rows to files, which are on disk afterwards and belong to the table after `commit`."""
@@ -92,8 +93,9 @@ class DerivedTable:
             if failed is not None and not isinstance(failed, CommitFailedError):
                 raise failed
             try:
-                if self._add_columns(table, schema):
+                if self._evolve(table, schema):
                     continue
+                files = self._fitting(table, files, schema)
                 self._write(table, files, app_id, version)
                 self._sync(int(table.version()))
                 return True
@@ -102,15 +104,39 @@ class DerivedTable:
                 failed = error
         raise LakeError(f"table {self.path}: {CONFLICTS_MAX} commits in turn met another one: {failed}")
 
-    def _add_columns(self, table: DeltaTable, schema: pa.Schema) -> bool:
-        """Add the columns of the files that the table lacks: deltalake would take the files and hide them."""
+    def _evolve(self, table: DeltaTable, schema: pa.Schema) -> bool:
+        """Add columns of the files that the table lacks, and widen others; deltalake would hide the former.
+
+        True: the table was changed, and has to be loaded again.
+        """
         found = pa.schema(table.schema().to_arrow())
-        joined_schema(found, schema)
-        new = set(schema.names).difference(found.names)
-        fields: list[Field] = [each for each in Schema.from_arrow(schema).fields if each.name in new]
+        try:
+            joined = joined_schema(found, schema)
+        except WrongTable:
+            widen(table, self.path, joined_schema(found, schema, widens=True))
+            for _ in range(CONFLICTS_MAX):
+                if not replace_narrow(self._load(), self.path):
+                    break
+                log.info("another writer added files with the old types to %s", self.path)
+            return True
+        known = {each.name: each.type for each in found}
+        changed = pa.schema([each for each in joined if known.get(each.name) != each.type])
+        fields: list[Field] = list(Schema.from_arrow(changed).fields)
         if fields:
             table.alter.add_columns(fields)
         return bool(fields)
+
+    def _fitting(self, table: DeltaTable, files: list[WrittenFile], schema: pa.Schema) -> list[WrittenFile]:
+        """Return the files with the table's types, which another writer may have widened since."""
+        found = pa.schema(table.schema().to_arrow())
+        if all(found.field(each.name).type == each.type for each in schema):
+            return files
+        fitting = [
+            file if has_types(self.path / file.name, found) else rewritten(self.path, file.name, found)
+            for file in files
+        ]
+        self._remove([old for old, new in zip(files, fitting) if old is not new])
+        return fitting
 
     def _write(self, table: DeltaTable, files: list[WrittenFile], app_id: str | None, version: int) -> None:
         now_ms = time.time_ns() // 1_000_000

@@ -36,7 +36,7 @@ class TypedRows:
             if not raw.num_rows:
                 continue
             found = self._decoder.decode(raw, schema)
-            if found.rows.schema.names != schema.names:
+            if found.rows.schema != schema:
                 schema = self._lake.add_columns(found.rows.schema)
                 found = self._decoder.decode(raw, schema)  # another owner may have added columns too
             first, last = raw[OFFSET][0].as_py(), raw[OFFSET][-1].as_py()

@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError
 
+from headrace.lake import derived
 from headrace.lake.derived import DerivedTable
 from headrace.lake.errors import WrongTable
 from headrace.lake.files import WrittenFile
+from headrace.lake.widening import widen
 
 
 def append(table: DerivedTable, rows: dict[str, Any], version: int, app_id: str | None = "app") -> bool:
@@ -106,12 +109,75 @@ def test_a_writer_that_knows_an_older_schema_still_fits(table: DerivedTable) -> 
 
 def test_narrower_rows_are_widened_and_others_are_refused(table: DerivedTable) -> None:
     append(table, {"x": [1 << 40]}, 0)
-    narrow = pa.table({"x": pa.array([7], pa.int32())})
-    schema = table.prepare(narrow.schema)
-    assert table.commit(table.write(schema, iter(narrow.to_batches())), schema, "app", 1)
+    assert append(table, {"x": pa.array([7], pa.int32())}, 1)
     assert values(table) == [7, 1 << 40]
     with pytest.raises(WrongTable, match="column x"):
         append(table, {"x": ["text"]}, 2)
+
+
+def narrow(*numbers: int) -> dict[str, Any]:
+    inner = pa.struct([("n", pa.int32()), ("f", pa.float32())])
+    return {
+        "x": pa.array(numbers, pa.int32()),
+        "s": pa.array([{"n": each, "f": 0.5} for each in numbers], inner),
+    }
+
+
+def wide(*numbers: int) -> dict[str, Any]:
+    inner = pa.struct([("n", pa.int64()), ("f", pa.float64()), ("new", pa.string())])
+    return {
+        "x": pa.array(numbers, pa.int64()),
+        "s": pa.array([{"n": each, "f": 0.1, "new": "y"} for each in numbers], inner),
+    }
+
+
+def types_of_files(table: DerivedTable) -> set[str]:
+    found = DeltaTable(str(table.path)).file_uris()
+    return {str(pq.read_schema(uri.removeprefix("file://")).field("x").type) for uri in found}
+
+
+def test_a_column_gets_wider_and_all_files_with_it(table: DerivedTable) -> None:
+    append(table, narrow(1), 0)
+    append(table, narrow(2), 1)
+    assert append(table, wide(1 << 40), 2) is True
+    assert append(table, narrow(2), 1) is False  # the numbers of batches are kept
+    assert append(table, narrow(3), 3) is True
+    assert values(table) == [1, 2, 3, 1 << 40]
+    found = DeltaTable(str(table.path)).to_pyarrow_table()
+    assert found.schema.field("x").type == pa.int64()
+    assert {row["s"]["n"]: (row["s"]["f"], row["s"]["new"]) for row in found.to_pylist()} == {
+        1: (0.5, None),
+        2: (0.5, None),
+        3: (0.5, None),
+        1 << 40: (0.1, "y"),
+    }
+    assert types_of_files(table) == {"int64"}
+
+
+def test_a_writer_that_was_overtaken_by_a_wider_one_writes_its_files_again(table: DerivedTable) -> None:
+    append(table, narrow(1), 0)
+    rows = pa.table(narrow(2))
+    schema = table.prepare(rows.schema)
+    files = table.write(schema, iter(rows.to_batches()))
+    append(table, wide(1 << 40), 0, "another")
+    assert table.commit(files, schema, "app", 1) is True
+    assert values(table) == [1, 2, 1 << 40]
+    assert types_of_files(table) == {"int64"}
+
+
+def test_files_that_come_while_a_column_gets_wider_get_wider_too(
+    table: DerivedTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(table, narrow(1), 0)
+
+    def slow(loaded: DeltaTable, path: Path, schema: pa.Schema) -> None:
+        append(DerivedTable(path), narrow(2), 0, "another")
+        widen(loaded, path, schema)
+
+    monkeypatch.setattr(derived, "widen", slow)
+    assert append(table, wide(3), 1) is True
+    assert values(table) == [1, 2, 3]
+    assert types_of_files(table) == {"int64"}
 
 
 def test_a_table_of_the_users_own_is_appended_to(tmp_path: Path) -> None:

@@ -157,6 +157,29 @@ def test_producers_add_widen_and_rename_fields(tmp_path: Path) -> None:
     assert report.dead_letters == 3
 
 
+def test_fields_inside_structures_are_added_and_may_be_missing(tmp_path: Path) -> None:
+    def click(**fields: Any) -> str:
+        inner = {"type": "record", "name": "Place", "fields": json.loads(record(**fields))["fields"]}
+        return record(place=inner, places={"type": "array", "items": "Place"})
+
+    lake, registry = with_avro(tmp_path, click(city="string", number="int"), click(number="long", zip="int"))
+    first, second = {"city": "Oslo", "number": 1}, {"number": 1 << 40, "zip": 7}
+    lake.memory.send(avro(registry, 1, place=first, places=[first]))
+    lake.copy()
+    lake.memory.send(avro(registry, 2, place=second, places=[second, second]))
+    lake.memory.send(avro(registry, 1, place=first, places=[]))
+    assert lake.copy().dead_letters == 0
+    older, newer = {**first, "zip": None}, {"city": None, **second}
+    assert [(place, places) for _, place, places in lake.rows("place", "places")] == [
+        (older, [older]),
+        (newer, [newer, newer]),
+        (older, []),
+    ]
+    assert lake.verify().findings == []
+    assert Optimizer(lake.delta).compact().compacted > 1
+    assert lake.verify().findings == []
+
+
 def test_a_registry_that_is_down_is_an_error_and_not_a_dead_letter(tmp_path: Path) -> None:
     lake, registry = with_avro(tmp_path, record(count="int"))
     lake.memory.send(avro(registry, 1, count=1))
