@@ -32,6 +32,7 @@ STORIES = {
     "docs/client/offsets-in-a-database.md": "tests/docs/test_database_page.py",
     "docs/client/security.md": "tests/docs/test_client_security_page.py",
     "docs/lake.md": "tests/docs/test_pages.py",
+    "docs/pipelines.md": "tests/spark/test_page.py",
     "docs/quotas.md": "tests/docs/test_pages.py",
     "docs/schemas.md": "tests/docs/test_pages.py",
     "docs/security.md": "tests/docs/test_security_page.py",

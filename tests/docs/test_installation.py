@@ -25,7 +25,7 @@ CONTENT = {
 }
 
 # module → distribution, where the names differ
-DISTRIBUTIONS = {"google": "protobuf", "jwt": "pyjwt", "re2": "google-re2"}
+DISTRIBUTIONS = {"google": "protobuf", "jwt": "pyjwt", "re2": "google-re2", "yaml": "pyyaml"}
 
 # package → the extras that its optional parts need; every other package needs none
 EXTRAS_OF = {
@@ -33,6 +33,7 @@ EXTRAS_OF = {
     "client": {"arrow"},
     "lake": {"lake"},
     "machines": {"oauth"},
+    "pipelines": {"spark"},
     "schemas": {"schemas", "arrow"},
     "spark": {"spark"},
     "testing": {"arrow"},

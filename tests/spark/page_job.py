@@ -19,7 +19,7 @@ import headrace
 import headrace.spark
 from docs.fenced import ROOT, SPARK_SECTIONS, Block, to_run
 from harness.page_reader import Reader
-from harness.wait import eventually
+from harness.wait import eventually, run_to_end
 
 WAIT_S = 240
 # Spark waits ten seconds for a worker, and no setting changes that; beside much other work it may need more.
@@ -55,6 +55,13 @@ class SparkReader(Reader):
             eventually(lambda: self._has_output(block, command), True, WAIT_S)
         else:
             super().command(block, command, expected)
+
+    def _run_here(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        """A pipeline has a Spark of its own."""
+        if arguments[0] != "pipeline":
+            return super()._run_here(arguments)
+        command = [str(Path(sys.executable).with_name("headrace")), *arguments]
+        return run_to_end(command, WAIT_S, env=self._environment)
 
     def _has_output(self, block: Block, command: str) -> bool:
         """The records may still be on their way."""

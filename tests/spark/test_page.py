@@ -19,6 +19,7 @@ PATIENCE_S = 600  # of a machine that has time
 PAGES = [
     "README.md",
     "docs/lake.md",
+    "docs/pipelines.md",
     "docs/spark.md",
     "docs/spark-sink.md",
     "docs/spark-tutorial.md",

@@ -18,6 +18,7 @@ EXTRAS: Final = {
     "pandas": "spark",
     "pyarrow": "arrow",
     "pyspark": "spark",
+    "yaml": "spark",
 }
 
 

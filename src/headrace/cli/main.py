@@ -41,6 +41,7 @@ COMMANDS = {
     "tenant": ("tenant", "Create, list, describe and remove tenants: prefixes with users, rules and limits."),
     "cluster": ("cluster", "Show the health, the transactions and the sinks of a cluster."),
     "spark": ("spark", "Open a PySpark shell that reads and writes topics, or run a script in one."),
+    "pipeline": ("pipeline", "Make, test, explain and run pipelines declared in Python and SQL files."),
     "lake": ("lake", "Copy topics into Delta tables, and prove that they are complete."),
     "strays": ("strays", "List, restore and remove partition directories that the metadata does not know."),
     "dump": ("dump", "Show and verify the files of a log."),

@@ -31,6 +31,7 @@ GROUPS = (
     ("token",),
     ("tenant",),
     ("lake",),
+    ("pipeline",),
     ("cluster",),
     ("cluster", "sinks"),
     ("schema",),
