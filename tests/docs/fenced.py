@@ -43,6 +43,7 @@ STORIES = {
     "examples/ad_clicks/README.md": "tests/spark/test_page.py",
     "examples/chat_fanout/README.md": "tests/examples/test_pages.py",
     "examples/judge/README.md": "tests/examples/test_pages.py",
+    "examples/payments/README.md": "tests/examples/test_pages.py",
     "examples/ticket_queue/README.md": "tests/examples/test_pages.py",
     "examples/transcoding_queue/README.md": "tests/examples/test_pages.py",
 }

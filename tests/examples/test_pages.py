@@ -24,6 +24,7 @@ PAGES = [page for page, test in STORIES.items() if test == HERE]  # each is a RE
 
 WORKERS = {
     "box_office.py", "judge.py", "planner.py", "collector.py", "transcoder.py", "moderator.py", "gateways.py",
+    "ledger.py",
 }  # fmt: skip
 SMALLER = {
     "--fans 50000": "--fans 1000",
@@ -33,6 +34,8 @@ SMALLER = {
     "--timeout 5": "--timeout 2 --encoder python",
     "--messages 20000": "--messages 500",
     "--groups 50": "--groups 5",
+    "--orders 2000": "--orders 300",
+    "T06:00": "T01:30",
 }
 
 
