@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import headrace
@@ -47,8 +47,14 @@ class KillingLake(DeltaLake):
         super().__init__(path)
         self._death = death
 
-    def _write(self, snapshot: Snapshot, files: list[WrittenFile], changed: Mapping[int, Held]) -> None:
-        super()._write(snapshot, files, changed)
+    def _write(
+        self,
+        snapshot: Snapshot,
+        files: list[WrittenFile],
+        changed: Mapping[int, Held],
+        replaced: Collection[str],
+    ) -> None:
+        super()._write(snapshot, files, changed, replaced)
         self._death.passes("commit before its answer")
 
 

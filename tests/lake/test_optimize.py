@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.lake.delta import Snapshot
+from headrace.lake.errors import Damaged
 from headrace.lake.files import WrittenFile, read_proof
-from headrace.lake.optimizing import Damaged, Optimized, Optimizer
+from headrace.lake.optimizing import Optimized, Optimizer
 from headrace.machines.lake.compaction import StoredFile
 from lake.tables import Fill, Lake, all_rows
 

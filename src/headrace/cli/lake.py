@@ -121,6 +121,7 @@ def enable(
     message: str | None,
     keep_values: bool,
     dead_letters: Path | None,
+    upsert: bool,
     registry: str,
     group: str | None,
     follow: bool,
@@ -138,11 +139,13 @@ def enable(
     from headrace.lake.copying import Copier
     from headrace.lake.enabling import enable as enable_table
 
+    if upsert and begin == "latest":
+        raise click.UsageError("--upsert needs all keys: leave --from latest out.")
     values = value_format(format, schema_file, message, keeps_value=keep_values)
     dead = None if dead_letters is None else dead_letters.resolve()
     place = _table(table)
     with administer(bootstrap, timeout) as admin, _topic(admin, bootstrap, topic) as source:
-        snapshot = enable_table(place, source, group, values=values, dead_letters=dead)
+        snapshot = enable_table(place, source, group, values=values, dead_letters=dead, upsert=upsert)
         typed = typed_rows(place, snapshot, registry)
         copier = Copier(place, source, from_end=begin == "latest", allows_loss=allow_loss, typed=typed)
         if not follow:
@@ -329,6 +332,9 @@ def _tell_report(report: "Report", snapshot: "Snapshot", table: Path, *, full: b
         return
     for found in report.findings:
         say_marked(found.fault, "red", f"{found.file + ' ' if found.file else ''}{found.text}")
+    if snapshot.is_upsert:
+        _tell_upserts(report, full=full)
+        return
     held = sum(one.next - one.start for one in snapshot.ledger.values())
     say(f"{count_text(report.rows, 'row')} in {count_text(report.files, 'file')} for {held:,} offsets")
     if report.dead_letters:
@@ -345,6 +351,19 @@ def _tell_report(report: "Report", snapshot: "Snapshot", table: Path, *, full: b
         )
     if report.is_clean:
         say_marked("ok", "green", "each offset once, no gap, all hashes agree")
+    else:
+        say(f"{count_text(len(report.findings), 'fault')} found", err=True)
+
+
+def _tell_upserts(report: "Report", *, full: bool) -> None:
+    say(f"{count_text(report.rows, 'row')} in {count_text(report.files, 'file')}, one for each key")
+    if full:
+        say(
+            f"{count_text(report.compared, 'key')} compared with the topic; {report.compacted:,} rows have a "
+            "newer record there, which is not copied yet"
+        )
+    if report.is_clean:
+        say_marked("ok", "green", "each key once, all hashes agree")
     else:
         say(f"{count_text(len(report.findings), 'fault')} found", err=True)
 

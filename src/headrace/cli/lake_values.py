@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def typed_options(function: F) -> F:
-    """--values, --schema, --message, --keep-values and --dead-letters."""
+    """--values, --schema, --message, --keep-values, --dead-letters and --upsert."""
     format = click.option(
         "--values",
         "format",
@@ -42,7 +42,12 @@ def typed_options(function: F) -> F:
         metavar="DIRECTORY",
         help="With --values: table for records that cannot be rows. Without it, such a record is an error.",
     )
-    return format(schema(message(keep(dead_letters(function)))))
+    upsert = click.option(
+        "--upsert",
+        is_flag=True,
+        help="One row for each key, its newest record; a tombstone removes it. For compacted topics.",
+    )
+    return format(schema(message(keep(dead_letters(upsert(function))))))
 
 
 def value_format(

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.client.errors import ClientError
 from headrace.client.threads.range_reader import DataLost
 from headrace.lake.delta import DeltaLake, Snapshot
-from headrace.lake.errors import RecordsLost, TopicTruncated
+from headrace.lake.errors import RecordsLost, TopicTruncated, WrongTable
 from headrace.lake.files import Piece, WrittenFile, write_loss, write_span
 from headrace.lake.rows import OFFSET, check_columns, fitted
 from headrace.lake.topic import LakeTopic
 from headrace.lake.typed_rows import TypedRows
+from headrace.lake.upserting import Upserts
 from headrace.machines.lake.ledger import Ledger, Span, Verdict
 from headrace.machines.lake.plan import Log, Plan, plan_append, plan_backfill
 
@@ -63,6 +64,7 @@ class Copier:
         self._from_end = from_end
         self._allows_loss = allows_loss
         self._typed = typed  # for a table with columns for the values' fields
+        self._upserts = Upserts(lake)  # for a table with the newest record of each key
         self._offsets_max = offsets_per_commit
         self._sleep = sleep
         self._group_offsets: dict[int, int] = {}  # that this copier committed last
@@ -92,6 +94,11 @@ class Copier:
         self, down_to: int | None = None, on_commit: Callable[[Copied], None] = lambda _: None
     ) -> Copied:
         """Copy what lies before the table's first offsets, as far as the topic still has it."""
+        if self._lake.load().is_upsert:
+            raise WrongTable(
+                f"table {self._lake.path} has the newest record of each key: older ones could bring back "
+                "keys that were deleted. Make a new table instead"
+            )
 
         def plan(ledger: Ledger, logs: dict[int, Log]) -> Plan:
             return plan_backfill(ledger, logs, offsets_max=self._offsets_max, down_to=down_to)
@@ -131,7 +138,11 @@ class Copier:
             if verdict is Verdict.FITS:
                 copied.commits += 1
                 copied.files += len(files)
-                copied.rows += sum(file.proof.row_count for file in files)
+                copied.rows += (
+                    self._upserts.row_count
+                    if snapshot.is_upsert
+                    else sum(file.proof.row_count for file in files)
+                )
                 copied.dead_letters += sum(file.proof.dead_count for file in files)
                 copied.file_bytes += sum(file.size for file in files)
                 copied.lost += todo.lost
@@ -147,6 +158,11 @@ class Copier:
         check_columns(snapshot.schema, self._lake.path, snapshot.own_schema)
         if self._typed is not None and self._typed.dead is not None:
             self._typed.dead.begin()
+        if snapshot.is_upsert:
+            for span in todo.lost:
+                log.error("%s", lost_text(self._topic.name, [span]))
+            pieces = (piece for span in todo.spans for piece in self._pieces(snapshot, span))
+            return self._upserts.write(snapshot, (piece.rows for piece in pieces))
         files = [self.write_lost(snapshot, span) for span in todo.lost]
         for span in todo.spans:
             if span.size > 0:
@@ -158,16 +174,18 @@ class Copier:
         return write_loss(self._lake.path, snapshot.schema, snapshot.topic_id, span)
 
     def write_range(self, snapshot: Snapshot, span: Span) -> list[WrittenFile]:
+        pieces = self._pieces(snapshot, span)
+        return list(write_span(self._lake.path, snapshot.schema, snapshot.topic_id, span, pieces))
+
+    def _pieces(self, snapshot: Snapshot, span: Span) -> Iterator[Piece]:
         tables = self._topic.read(snapshot.topic_id, span)
         if self._typed is not None:
-            pieces = self._typed.pieces(snapshot, span, tables)
-        else:
-            pieces = (
-                Piece(table[OFFSET][0].as_py(), fitted(table, snapshot.schema))
-                for table in tables
-                if table.num_rows
-            )
-        return list(write_span(self._lake.path, snapshot.schema, snapshot.topic_id, span, pieces))
+            return self._typed.pieces(snapshot, span, tables)
+        return (
+            Piece(table[OFFSET][0].as_py(), fitted(table, snapshot.schema))
+            for table in tables
+            if table.num_rows
+        )
 
     def commit(self, snapshot: Snapshot, files: list[WrittenFile], todo: Plan) -> tuple[Verdict, Snapshot]:
         spans = [*todo.lost, *todo.spans]
@@ -177,7 +195,7 @@ class Copier:
                 self._lake.remove(files, snapshot)
                 return Verdict.STALE, snapshot
             snapshot = self._lake.load()  # it may have got columns
-        return self._lake.commit(snapshot, files, spans)
+        return self._lake.commit(snapshot, files, spans, self._upserts.replaced)
 
     def commit_dead_letters(self, snapshot: Snapshot, spans: list[Span]) -> bool:
         """Commit them before the rows, because they decide which records are rows."""

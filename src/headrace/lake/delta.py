@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.lake.errors import LakeError, NotALakeTable, WrongTable
-from headrace.lake.files import WrittenFile, sync
+from headrace.lake.files import WrittenFile, read_proof, sync
 from headrace.lake.rows import RAW_SCHEMA
 from headrace.lake.schema import joined_schema
 from headrace.lake.values import ValueFormat, format_in
@@ -30,15 +30,19 @@ from headrace.machines.lake.ledger import (
     Span,
     Verdict,
     advance,
+    hash_key,
     judge_all,
     next_key,
     partitions_key,
+    rows_key,
     start_key,
 )
+from headrace.machines.lake.proof import Totals
 
 TOPIC, TOPIC_ID, GROUP = "headrace.topic", "headrace.topic.id", "headrace.group"
 DEAD_LETTERS = "headrace.dead_letters"  # path of their table, relative to this one
 IS_DEAD = "headrace.is_dead_letters"
+IS_UPSERT = "headrace.is_upsert"
 # Each would make the ledger or the proofs false.
 REFUSED = {
     "delta.setTransactionRetentionDuration": "lets the ledger expire",
@@ -65,6 +69,11 @@ class Snapshot:
     values: ValueFormat | None = None  # None: the rows have the values' bytes only
     dead_letters: str | None = None  # path of their table, relative to this one
     is_dead_letters: bool = False  # the rows are those that another table could not have
+    totals: Totals | None = None  # of a table with the newest record of each key only
+
+    @property
+    def is_upsert(self) -> bool:
+        return self.totals is not None
 
     @property
     def own_schema(self) -> pa.Schema:
@@ -138,6 +147,7 @@ class DeltaLake:
             format_in(properties),
             properties.get(DEAD_LETTERS) or None,
             properties.get(IS_DEAD) == "true",
+            _totals(table, topic_id) if properties.get(IS_UPSERT) == "true" else None,
         )
 
     def add_columns(self, wanted: pa.Schema) -> pa.Schema:
@@ -165,12 +175,17 @@ class DeltaLake:
         return after
 
     def commit(
-        self, snapshot: Snapshot, files: list[WrittenFile], spans: Iterable[Span]
+        self,
+        snapshot: Snapshot,
+        files: list[WrittenFile],
+        spans: Iterable[Span],
+        replaced: Collection[str] = (),
     ) -> tuple[Verdict, Snapshot]:
         """Add the files, if their ranges continue what the ledger says.
 
         FITS: they are in the table now. HELD, STALE: another owner has moved the ledger; nothing was added,
-        and the files are removed.
+        and the files are removed. `replaced` are files of the table that these stand for, in a table with
+        upserts.
         """
         spans = list(spans)
         failed: DeltaError | OSError | None = None
@@ -178,6 +193,8 @@ class DeltaLake:
         for _ in range(CONFLICTS_MAX):
             verdict = judge_all(spans, snapshot.ledger)
             is_ours = bool(files) and all(file.name in snapshot.files for file in files)
+            if verdict is Verdict.FITS and not all(name in snapshot.files for name in replaced):
+                verdict = Verdict.STALE
             if verdict is not Verdict.FITS:
                 self.sync_log(before, snapshot.version)
                 if verdict is Verdict.HELD and is_ours:  # the commit was made, and only its answer failed
@@ -188,7 +205,7 @@ class DeltaLake:
                 raise failed  # not a conflict: a full disk, a directory without permission
             _check_schema(snapshot, self.path, files)  # another owner may have changed the table
             try:
-                self._write(snapshot, files, advance(snapshot.ledger, spans))
+                self._write(snapshot, files, advance(snapshot.ledger, spans), replaced)
                 failed = None
             except (DeltaError, OSError) as error:
                 log.debug("the commit to %s failed and is compared again: %s", self.path, error)
@@ -199,9 +216,18 @@ class DeltaLake:
                 return Verdict.FITS, snapshot
         raise LakeError(f"table {self.path}: {CONFLICTS_MAX} commits in turn met another one: {failed}")
 
-    def _write(self, snapshot: Snapshot, files: list[WrittenFile], changed: Mapping[int, Held]) -> None:
+    def _write(
+        self,
+        snapshot: Snapshot,
+        files: list[WrittenFile],
+        changed: Mapping[int, Held],
+        replaced: Collection[str],
+    ) -> None:
         now_ms = time.time_ns() // 1_000_000
-        actions = [AddAction(file.name, file.size, {}, now_ms, True, file.stats) for file in files]
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(name, True, now_ms, snapshot.files[name]) for name in replaced
+        ]
+        actions += [AddAction(file.name, file.size, {}, now_ms, True, file.stats) for file in files]
         topic_id = snapshot.topic_id
         versions: list[tuple[str, int]] = []
         for partition, held in changed.items():
@@ -210,6 +236,10 @@ class DeltaLake:
         count = 1 + max(changed, default=-1)
         if count > 1 + max(snapshot.ledger, default=-1):
             versions.append((partitions_key(topic_id), count))
+        if snapshot.totals is not None:
+            removed = [read_proof(self.path / name) for name in replaced]
+            totals = snapshot.totals.moved([file.proof for file in files], removed)
+            versions += [(rows_key(topic_id), totals.row_count), (hash_key(topic_id), totals.hash)]
         snapshot.table.create_write_transaction(
             actions,
             "append",
@@ -231,6 +261,11 @@ class DeltaLake:
         for file in files:
             if file.name not in snapshot.files:
                 (self.path / file.name).unlink(missing_ok=True)
+
+
+def _totals(table: DeltaTable, topic_id: str) -> Totals:
+    found = (table.transaction_version(key) for key in (rows_key(topic_id), hash_key(topic_id)))
+    return Totals(*(int(version or 0) for version in found))
 
 
 def refuse_properties(path: Path, properties: Mapping[str, str | None]) -> None:

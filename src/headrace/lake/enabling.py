@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.lake.dead_letters import name_dead_letters
-from headrace.lake.delta import DeltaLake, Snapshot
+from headrace.lake.delta import IS_UPSERT, DeltaLake, Snapshot
 from headrace.lake.errors import WrongTable
 from headrace.lake.rows import RAW_SCHEMA
 from headrace.lake.topic import LakeTopic
@@ -26,16 +26,20 @@ def enable(
     *,
     values: ValueFormat | None = None,
     dead_letters: Path | None = None,
+    upsert: bool = False,
 ) -> Snapshot:
     """Return the topic's table; create it if it does not exist.
 
-    `values` may be given again, with a schema that has more fields: the table gets columns for them.
+    `values` may be given again, with a schema that has more fields: the table gets columns for them. A new
+    table with `upsert` has one row for each key.
     """
     topic_id = topic.topic_id()
     if not lake.exists():
-        schema, properties = RAW_SCHEMA, {}
+        schema, properties = RAW_SCHEMA, dict[str, str]()
         if values is not None:
             schema, properties = _declared_columns(values), values.properties()
+        if upsert:
+            properties[IS_UPSERT] = "true"
         lake.create(topic.name, topic_id, group or group_of(topic.name), schema, properties)
     snapshot = lake.load()
     if snapshot.topic_id != topic_id:
@@ -45,6 +49,15 @@ def enable(
         )
     if snapshot.is_dead_letters:
         raise WrongTable(f"table {lake.path} has the dead letters of another one: use another path")
+    if upsert and not snapshot.is_upsert:
+        raise WrongTable(
+            f"table {lake.path} has a row for each record: make another table for the newest of each key"
+        )
+    if snapshot.is_upsert and dead_letters is not None:
+        raise WrongTable(
+            f"table {lake.path} has one row for each key, and no dead letters: a record that cannot be a row "
+            "stops the copy"
+        )
     if group is not None and group != snapshot.group:
         raise WrongTable(
             f"table {lake.path} commits to group {snapshot.group!r}, not {group!r}: leave the group out"

@@ -31,3 +31,9 @@ class BadRecord(LakeError):
     """A record cannot be a row of a table with typed columns."""
 
     advice = "Name a table for dead letters to copy such records there, with the reason."
+
+
+class Damaged(LakeError):
+    """The rows of a file do not agree with its proof."""
+
+    advice = "`headrace lake verify` shows all faults of the table."

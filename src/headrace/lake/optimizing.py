@@ -19,7 +19,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from headrace.lake.delta import DeltaLake, Snapshot
-from headrace.lake.errors import LakeError
+from headrace.lake.errors import Damaged
 from headrace.lake.files import FILE_BYTES, ParquetFile, WrittenFile, read_proof, sync
 from headrace.lake.row_hash import added_up, row_hashes
 from headrace.lake.rows import fitted
@@ -43,12 +43,6 @@ class Optimized:
     removed_bytes: int = 0
 
 
-class Damaged(LakeError):
-    """The rows of a file do not agree with its proof."""
-
-    advice = "`headrace lake verify` shows all faults of the table."
-
-
 class Optimizer:
     def __init__(self, lake: DeltaLake, *, target_bytes: int = FILE_BYTES) -> None:
         self._lake = lake
@@ -58,6 +52,8 @@ class Optimizer:
         """Join small files, one commit for each large one, until there is nothing to join."""
         snapshot = self._lake.load()
         done = Optimized(files_before=len(snapshot.files), files_after=len(snapshot.files))
+        if snapshot.is_upsert:
+            return done  # each commit joins small files
         while groups := plan_compaction(self._stored(snapshot), target_bytes=self._target_bytes):
             for group in groups:
                 if not all(file.name in snapshot.files for file in group):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.records._columns import Columns
 
-PARTITION, OFFSET, TIMESTAMP = "_partition", "_offset", "_timestamp"
+PARTITION, OFFSET, TIMESTAMP, KEY = "_partition", "_offset", "_timestamp", "_key"
 TOMBSTONE, REASON = "_tombstone", "_reason"
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 RAW_SCHEMA = pa.schema(
@@ -29,7 +29,7 @@ RAW_SCHEMA = pa.schema(
         pa.field(OFFSET, pa.int64()),
         pa.field(TIMESTAMP, pa.timestamp("us", "UTC")),
         pa.field("_timestampType", pa.int32()),  # 0: of the producer; 1: of the broker
-        pa.field("_key", pa.binary()),
+        pa.field(KEY, pa.binary()),
         pa.field("_value", pa.binary()),
         pa.field("_headers", pa.list_(pa.field("element", HEADER))),
     ]

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.lake.copying import lost_text
 from headrace.lake.delta import Snapshot
-from headrace.lake.errors import BadRecord, RecordsLost, TopicTruncated
+from headrace.lake.errors import BadRecord, RecordsLost, TopicTruncated, WrongTable
 from headrace.lake.reading import read_rows
 from headrace.lake.rows import fitted
 from headrace.lake.topic import LakeTopic
@@ -37,6 +37,11 @@ def read_stitched(
     A table with typed columns needs its decoder. Records that cannot be rows are left out if the table has a
     place for dead letters, where they will be.
     """
+    if snapshot.is_upsert:
+        raise WrongTable(
+            f"table {directory} has the newest record of each key, which the topic's records do not "
+            "continue: read one of the two"
+        )
     assert (decoder is None) == (snapshot.values is None), "a table with typed columns has a decoder"
     logs = topic.logs(snapshot.topic_id)
     ends = {partition: log.end for partition, log in logs.items()}

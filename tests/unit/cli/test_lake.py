@@ -203,9 +203,26 @@ def test_fields_become_columns_and_bad_records_dead_letters(
     assert "for the table to which" in headrace.refused("lake", "verify", str(dead), "--full", code=2)
 
 
+def test_a_table_of_the_newest_records(headrace: CommandLine, broker: Broker, table: str) -> None:
+    broker.create_topic("prices", 1, retention_ms=-1)
+    broker.produce_all("prices", [Record(b"3", b"tea"), Record(b"4", b"tea"), Record(b"5", b"milk")])
+    enable = ["lake", "enable", "prices", "--table", table, "--upsert"]
+    assert headrace(*enable, "--json").json["rows"] == 2
+    broker.produce_all("prices", [Record(None, b"milk")])
+    headrace(*enable)
+    assert headrace("lake", "read", table).lines == ["4"]
+    lines = headrace("lake", "verify", table, "--full").lines
+    assert lines[0] == "1 row in 1 file, one for each key"
+    assert lines[1].startswith("2 keys compared with the topic; 0 rows have a newer record")
+    for path in Path(table).glob("*.parquet"):
+        path.unlink()
+    assert "2 faults found" in headrace("lake", "verify", table, code=1).err
+
+
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
+        (["--upsert", "--from", "latest"], "needs all keys"),
         (["--keep-values"], "need --values"),
         (["--values", "json"], "needs --schema FILE"),
         (["--values", "registry", "--schema", __file__], "leave --schema out"),

@@ -12,8 +12,9 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from harness.lake_topic import TableOfTopic, TopicInMemory, all_rows
+from headrace.lake.errors import Damaged
 from headrace.lake.files import read_proof
-from headrace.lake.optimizing import Damaged, Optimized, Optimizer
+from headrace.lake.optimizing import Optimized, Optimizer
 from headrace.machines.lake.compaction import StoredFile
 
 

@@ -130,3 +130,13 @@ def start_key(topic_id: str, partition: int) -> str:
 def partitions_key(topic_id: str) -> str:
     """The application id whose version is one more than the highest partition in the ledger."""
     return f"headrace/{topic_id}/partitions"
+
+
+def rows_key(topic_id: str) -> str:
+    """The application id whose version is the number of rows; of a table with upserts."""
+    return f"headrace/{topic_id}/rows"
+
+
+def hash_key(topic_id: str) -> str:
+    """The application id whose version is the hash of all rows; of a table with upserts."""
+    return f"headrace/{topic_id}/hash"

@@ -15,6 +15,7 @@ from headrace.machines.lake.ledger import Ledger, Span
 FOOTER_KEY = "headrace.proof"
 FOOTER_VERSION = 1
 HASH_MASK = (1 << 64) - 1
+TOTAL_MASK = (1 << 63) - 1
 
 
 class WrongFooter(ValueError):
@@ -30,6 +31,21 @@ class Proof(NamedTuple):
     is_lost: bool = False  # the topic had deleted the records before they were copied, and loss was allowed
     dead_count: int = 0  # records of the range that are in the table of dead letters instead
     dead_hash: int = 0  # of these rows, added up
+
+
+class Totals(NamedTuple):
+    """All rows of a table with upserts, whose files come and go."""
+
+    row_count: int = 0
+    hash: int = 0  # 63 bits, as much as a version of Delta has
+
+    def moved(self, added: "Iterable[FileProof]", removed: "Iterable[FileProof]") -> "Totals":
+        count, total = self
+        for sign, files in ((1, added), (-1, removed)):
+            for file in files:
+                count += sign * file.row_count
+                total += sign * sum(proof.hash for proof in file.proofs)
+        return Totals(count, total & TOTAL_MASK)
 
 
 class FileProof(NamedTuple):
@@ -123,6 +139,9 @@ class Fault(StrEnum):
     DEAD_LETTERS_DIFFER = "dead_letters_differ"
 
 
+_OF_ONE_FILE = (Fault.OTHER_TOPIC, Fault.NOT_IN_LEDGER)
+
+
 class Finding(NamedTuple):
     fault: Fault
     text: str
@@ -144,6 +163,22 @@ def check_ranges(files: Mapping[str, FileProof], ledger: Ledger, topic_id: str) 
                 spans.setdefault(proof.span.partition, []).append((proof.span, name))
     for partition, found in sorted(spans.items()):
         findings += _check_partition(partition, sorted(found), ledger)
+    return findings
+
+
+def check_totals(
+    files: Mapping[str, FileProof], ledger: Ledger, topic_id: str, totals: Totals
+) -> list[Finding]:
+    """Compare the files of a table with upserts with its totals; which offsets it has, nobody can say."""
+    findings = [each for each in check_ranges(files, ledger, topic_id) if each.fault in _OF_ONE_FILE]
+    found = Totals().moved(files.values(), ())
+    if found.row_count != totals.row_count:
+        fault = Fault.ROWS_MISSING if found.row_count < totals.row_count else Fault.ROWS_ADDED
+        text = f"the files have {found.row_count} rows, but the ledger says {totals.row_count}"
+        findings.append(Finding(fault, text))
+    elif found != totals:
+        text = "the files have other rows than those of the ledger: their hashes differ"
+        findings.append(Finding(Fault.ROWS_CHANGED, text))
     return findings
 
 
