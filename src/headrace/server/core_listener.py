@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from headrace.server.connection_limits import Connections
     from headrace.server.driver import Driver
 
-# Connections that are accepted in a row: a burst of thousands must not keep those waiting that are served.
-ACCEPTED_PER_TURN = 64
 
 # The process has no descriptor or memory for another connection: these may be free again a moment later.
 EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -62,22 +60,24 @@ class CoreListener:
         self._loop.add_reader(self._socket, self._accept)
 
     def _accept(self) -> None:
-        for _ in range(ACCEPTED_PER_TURN):
-            try:
-                accepted, _address = self._socket.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                if error.errno not in EXHAUSTED:
-                    raise
-                self._loop.call_exception_handler(
-                    {"message": "a connection cannot be accepted", "exception": error}
-                )
-                self._loop.remove_reader(self._socket)
-                self._retry = self._loop.call_later(RETRY_S, self._listen)
-                return
-            accepted.setblocking(False)
-            self._core.adopt(accepted, self._make_channel())
+        """One in a turn of the loop. If there were many, clients that connect faster than they can be served
+        would be ahead of all others, in any number.
+        """
+        try:
+            accepted, _address = self._socket.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                raise
+            self._loop.call_exception_handler(
+                {"message": "a connection cannot be accepted", "exception": error}
+            )
+            self._loop.remove_reader(self._socket)
+            self._retry = self._loop.call_later(RETRY_S, self._listen)
+            return
+        accepted.setblocking(False)
+        self._core.adopt(accepted, self._make_channel())
 
     def close(self) -> None:
         """Accepts no more; connections stay."""
