@@ -51,7 +51,7 @@ STORIES = {
 # sections that need Spark, of pages that otherwise do not; tests/spark/test_page.py follows them
 SPARK_SECTIONS = {
     "README.md": ("Five minutes with Spark",),
-    "docs/lake.md": ("Tables of results, from Spark",),
+    "docs/lake.md": ("Tables of results, from Spark", "Table and topic as one, in Spark"),
 }
 
 # command, as a pattern → why no reader of the tests runs it

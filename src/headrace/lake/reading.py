@@ -34,10 +34,11 @@ def read_rows(
             continue
         first, last = max(span.start, start), span.end if end is None else min(span.end, end)
         if first < last:
-            yield from _rows(directory / name, Span(span.partition, first, last), snapshot.schema)
+            yield from span_rows(directory / name, Span(span.partition, first, last), snapshot.schema)
 
 
-def _rows(path: Path, span: Span, schema: pa.Schema) -> Iterator[pa.Table]:
+def span_rows(path: Path, span: Span, schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield the rows of a range that a file has."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
             table = pa.Table.from_batches([batch])

@@ -39,7 +39,7 @@ _NAMES = """
     startingOffsetsByTimestampStrategy endingOffsets endingTimestamp endingOffsetsByTimestamp failOnDataLoss
     kafkaConsumer.pollTimeoutMs fetchOffset.numRetries fetchOffset.retryIntervalMs maxOffsetsPerTrigger
     minOffsetsPerTrigger maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix includeHeaders
-    partition.metadata.cache.ttl.ms maxBytesPerTrigger maxBytesPerPartition keyFormat valueFormat
+    partition.metadata.cache.ttl.ms maxBytesPerTrigger maxBytesPerPartition keyFormat valueFormat history
 """
 # See headrace.spark.formats.
 _FORMAT_NAMES = """
@@ -166,6 +166,7 @@ class SourceOptions:
     includes_headers: bool = False
     group_id: str | None = None  # None: a new name for each run
     group_id_prefix: str = GROUP_ID_PREFIX
+    history: str | None = None  # directory of the topic's lake table
     key_format: str | None = None
     value_format: str | None = None
     # see headrace.spark.formats; it has the registry's password
@@ -223,6 +224,7 @@ def read_options(given: Mapping[str, str], *, is_stream: bool, servers: str | No
         includes_headers=_flag(options, "includeHeaders", False),
         group_id=group_id,
         group_id_prefix=options.get("groupidprefix", GROUP_ID_PREFIX),
+        history=_history(options, start, settings),
         key_format=_format(options, "keyFormat"),
         value_format=_format(options, "valueFormat"),
         format_options={name: options[name] for name in _FORMAT_NAMES.lower().split() if name in options},
@@ -328,7 +330,8 @@ def _start(options: Mapping[str, str], *, is_stream: bool) -> OffsetSpec:
     is_late_allowed = strategy == "latest"
     if (moment := _by_time(options, "starting", is_late_allowed)) is not None:
         return moment
-    text = options.get("startingoffsets", "latest" if is_stream else "earliest")
+    default = "latest" if is_stream and "history" not in options else "earliest"
+    text = options.get("startingoffsets", default)
     start = _by_offset(text, "startingOffsets")
     if not is_stream and _contains(start, LATEST):
         raise InvalidOption(
@@ -373,6 +376,25 @@ def _by_offset(text: str, name: str) -> OffsetSpec:
 
 def _contains(spec: OffsetSpec, end: int) -> bool:
     return spec.everywhere == end or (spec.each is not None and end in spec.each.by_partition.values())
+
+
+def _history(
+    options: Mapping[str, str], start: OffsetSpec, settings: Mapping[str, str | Secret]
+) -> str | None:
+    """Check that a table can be a part of what the query reads."""
+    text = options.get("history")
+    if text is None:
+        return None
+    path = text.removeprefix("file://")
+    if not path or "://" in path:
+        raise InvalidOption(f"history={text}: name the directory of a lake table that all workers see")
+    if start.is_time:
+        raise InvalidOption("history: a query starts at an offset, not at a time: use startingOffsets")
+    if "maxbytespertrigger" in options:
+        raise InvalidOption("history: bytes in a table are not limited: use maxOffsetsPerTrigger")
+    if revealed(settings.get("isolation.level", "read_committed")).lower() != "read_committed":
+        raise InvalidOption("history: a table has committed records only: leave kafka.isolation.level out")
+    return path
 
 
 # --- values ----------------------------------------------------------------------------------------------

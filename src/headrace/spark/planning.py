@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import monotonic, sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
@@ -38,6 +38,9 @@ from headrace.spark.ranges import (
 )
 from headrace.spark.reading import ADVICE
 
+if TYPE_CHECKING:
+    from headrace.spark.history import History, HistoryTask
+
 # A task reads this in about a second: short enough to keep all cores busy to the end, long enough that
 # starting it costs little.
 BATCH_BYTES_PER_PARTITION = 64 << 20
@@ -53,19 +56,23 @@ log = logging.getLogger("headrace.spark")
 # --- batch queries ---------------------------------------------------------------------------------------
 
 
-def plan_batch(options: SourceOptions, bounds: Bounds) -> list[ReadTask]:
+def plan_batch(options: SourceOptions, bounds: Bounds) -> list[ReadTask | HistoryTask]:
+    history = _history(options)
     with QueryTopics(options) as query:
         topics = query.required_topics()
         starts = query.resolve(options.start, topics)
+        if history is not None:
+            starts = history.begin(starts, options.start, topics)
         ends = query.resolve(options.end, topics)
         ranges = bounds.narrow(ranges_between(starts.by_partition, ends.by_partition))
+        cold, ranges = _split_history(history, ranges, topics, options, is_batch=True)
         ranges = drop_lost(query, ranges, query.partitions(topics), options)
         if bounds.since_ms is not None:
             ranges = _since(query, ranges, bounds.since_ms)
         bytes_max = options.bytes_per_partition_max
         if bytes_max is None and options.partitions_min is None and options.records_per_partition_max is None:
             bytes_max = BATCH_BYTES_PER_PARTITION
-        return tasks_for(_split(query, ranges, options, bytes_max), topics, options)
+        return [*cold, *tasks_for(_split(query, ranges, options, bytes_max), topics, options)]
 
 
 def _since(query: QueryTopics, ranges: list[Range], since_ms: int) -> list[Range]:
@@ -98,6 +105,28 @@ def report_losses(query: QueryTopics, losses: list[Loss], options: SourceOptions
     if options.fails_on_data_loss:
         raise DataLost(f"{text} {ADVICE.lost}")
     log.warning("%s", text)
+
+
+def _history(options: SourceOptions) -> History | None:
+    if options.history is None:
+        return None
+    from headrace.spark.history import History  # only queries with a table need it
+
+    return History(options)
+
+
+def _split_history(
+    history: History | None,
+    ranges: list[Range],
+    topics: Mapping[str, TopicDescription],
+    options: SourceOptions,
+    *,
+    is_batch: bool,
+) -> tuple[list[HistoryTask], list[Range]]:
+    if history is None:
+        return [], ranges
+    settings = task_settings(options.settings, options.isolation_level)
+    return history.split(ranges, topics, settings, bytes_max=BATCH_BYTES_PER_PARTITION if is_batch else None)
 
 
 def _split(
@@ -149,6 +178,7 @@ class StreamPlanner:
     ) -> None:
         self._options = options
         self._query = query
+        self._history = _history(options)
         self._clock = clock
         self._pause = pause
         self._group = options.group_id or f"{options.group_id_prefix}-{uuid.uuid4()}"
@@ -162,7 +192,10 @@ class StreamPlanner:
 
     def initial_offsets(self) -> dict[str, Any]:
         topics = self._query.required_topics()
-        return self._query.resolve(self._options.start, topics).to_json()
+        found = self._query.resolve(self._options.start, topics)
+        if self._history is not None:
+            found = self._history.begin(found, self._options.start, topics)
+        return found.to_json()
 
     def stop_at_current_ends(self) -> None:
         """AvailableNow: this run reads nothing that is written from now on."""
@@ -304,7 +337,7 @@ class StreamPlanner:
                 error,
             )
 
-    def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> list[ReadTask]:
+    def tasks(self, start: dict[str, Any], end: dict[str, Any]) -> list[ReadTask | HistoryTask]:
         after = offsets_from_json(end)
         before = self._without_replaced(offsets_from_json(start), after.topic_ids)
         topics = self._topics_with(after)
@@ -313,9 +346,11 @@ class StreamPlanner:
         # a new partition's first record has offset 0
         starts = dict.fromkeys(after.by_partition, 0) | before.by_partition
         ranges = ranges_between(starts, after.by_partition)
+        cold, ranges = _split_history(self._history, ranges, topics, self._options, is_batch=False)
         ranges = drop_lost(self._query, ranges, partitions, self._options)
         bytes_max = self._options.bytes_per_partition_max
-        return tasks_for(_split(self._query, ranges, self._options, bytes_max), topics, self._options)
+        hot = tasks_for(_split(self._query, ranges, self._options, bytes_max), topics, self._options)
+        return [*cold, *hot]
 
 
 def _ids(topics: Mapping[str, TopicDescription]) -> dict[str, str]:

@@ -39,6 +39,8 @@ from headrace.spark.worker_memory import spare_collector
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, Filter
 
+    from headrace.spark.history import HistoryTask
+
 # The records of each partition from which the columns of JSON are inferred.
 SAMPLE_RECORDS = 1_000
 
@@ -109,7 +111,7 @@ class HeadraceSource(DataSource):
 
 
 class TaskPartition(InputPartition):
-    def __init__(self, task: ReadTask) -> None:
+    def __init__(self, task: ReadTask | HistoryTask) -> None:
         super().__init__(task)
 
 
@@ -125,14 +127,18 @@ def read_task(
     if task is None:
         return
     try:
+        if isinstance(task, ReadTask):
+            tables = (kafka_table(columns, task.range.end) for columns in read_range(task))
+        else:
+            tables = task.tables()  # of a lake table
         if formats is None:
-            for columns in read_range(task):
-                yield from fit_to_schema(kafka_table(columns, task.range.end), schema)
+            for table in tables:
+                yield from fit_to_schema(table, schema)
             return
         decoder = RowDecoder(formats, schema, task.settings)
         try:
-            for columns in read_range(task):
-                yield from fit_to_schema(decoder.decode(kafka_table(columns, task.range.end)), schema)
+            for table in tables:
+                yield from fit_to_schema(decoder.decode(table), schema)
         finally:
             decoder.close()
     except ClientError as error:
