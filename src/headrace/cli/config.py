@@ -2,11 +2,11 @@
 
 import click
 
+from headrace.base.quantities import setting_text
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
 from headrace.cli.completers import resource_keys, resource_settings, resources
 from headrace.cli.options import KEY_VALUE, SETTING
-from headrace.cli.quantities import setting_text
 from headrace.cli.suggestions import closest, suggesting_topics
 from headrace.cli.terminal import count_text, note, print_json, print_table, say
 from headrace.client.admin.configs import Append, Resource, ResourceKind, Setting, Subtract

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
+from headrace.base.moments import Edge, Moment, parse_moment
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import client_options
 from headrace.cli.completers import groups as complete_groups
 from headrace.cli.completers import topics as complete_topics
 from headrace.cli.formats import compile_format, for_terminal
 from headrace.cli.group_reading import read_as_member
-from headrace.cli.moments import Edge, Moment, parse_moment
 from headrace.cli.options import DEFAULT_REGISTRY, optional_registry_option, partitions_option, timeout_option
 from headrace.cli.progress import ProgressBar
-from headrace.cli.ranges import resolve
 from headrace.cli.reading import reader
 from headrace.cli.suggestions import describe_topic
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput, TimedOut
 from headrace.client.threads.admin import Admin
 from headrace.client.threads.consumer import Consumer
+from headrace.client.threads.ranges import resolve
 from headrace.records._messages import Message
 from headrace.records.json_lines import write_json_line
 

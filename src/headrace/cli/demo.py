@@ -16,11 +16,11 @@ from headrace.cli.administer import administer
 from headrace.cli.local_node import LocalNode
 from headrace.cli.options import SIZE, json_option
 from headrace.cli.progress import ProgressBar
-from headrace.cli.ranges import ends_of
 from headrace.cli.reading import reader
 from headrace.cli.terminal import bytes_text, print_json, print_table, say
 from headrace.cli.writing import Writer
 from headrace.client.cluster import TopicPartition
+from headrace.client.threads.ranges import ends_of
 
 TOPIC = "demo"
 PARTITIONS = 4

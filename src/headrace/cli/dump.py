@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from headrace.cli.log_check import check
-from headrace.cli.log_files import Damaged, kind_of, rows_of
 from headrace.cli.options import json_option
 from headrace.cli.terminal import count_text, note, say, say_lines
+from headrace.server.log_check import check
+from headrace.server.log_files import Damaged, kind_of, rows_of
 
 VALUE_CHARACTERS_MAX = 200
 

@@ -13,7 +13,7 @@ they are shown as escapes.
 import re
 from collections.abc import Callable
 
-from headrace.cli.moments import iso_time
+from headrace.base.moments import iso_time
 from headrace.cli.terminal import visible_lines
 from headrace.records._messages import Message
 

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 
 import click
 
+from headrace.base.moments import Moment, parse_moment
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
 from headrace.cli.completers import groups as complete_groups
 from headrace.cli.completers import topics as complete_topics
-from headrace.cli.moments import Moment, parse_moment
 from headrace.cli.partitions import PARTITIONS, Chosen
-from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.suggestions import describe_topic
 from headrace.cli.terminal import count_text, note, number_text, print_json, print_table, say
 from headrace.client.admin.group_offsets import Move, planned, shifted
@@ -20,6 +19,7 @@ from headrace.client.cluster import TopicPartition
 from headrace.client.errors import InvalidInput, KafkaError
 from headrace.client.membership.events import CommittedOffset
 from headrace.client.threads.admin import Admin
+from headrace.client.threads.ranges import ends_of, resolve
 from headrace.protocol.errors import ErrorCode
 
 

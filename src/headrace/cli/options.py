@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cli.quantities import NotAQuantity, parse_duration_ms, parse_size, setting_value
+from headrace.base.quantities import NotAQuantity, parse_duration_ms, parse_size, setting_value
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -5,13 +5,13 @@ from typing import Any, TypeVar
 
 import click
 
+from headrace.base.quantities import NotAQuantity, parse_size
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
 from headrace.cli.completers import quota_keys, quota_values
 from headrace.cli.completers import users as complete_users
 from headrace.cli.confirmation import confirm, yes_option
 from headrace.cli.options import KEY_VALUE
-from headrace.cli.quantities import NotAQuantity, parse_size
 from headrace.cli.suggestions import closest
 from headrace.cli.terminal import bytes_text, note, print_json, print_table, say
 from headrace.client.admin.users import EVERYBODY_ELSE, QuotaEntity

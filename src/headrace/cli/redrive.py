@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 import click
 
+from headrace.base.moments import Edge, Moment, parse_moment
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options, settings_of
 from headrace.cli.completers import topics as complete_topics
-from headrace.cli.moments import Edge, Moment, parse_moment
 from headrace.cli.progress import ProgressBar
-from headrace.cli.ranges import resolve
 from headrace.cli.reading import reader
 from headrace.cli.suggestions import describe_topic
 from headrace.cli.terminal import say
@@ -22,6 +21,7 @@ from headrace.client.errors import TimedOut
 from headrace.client.threads.admin import Admin
 from headrace.client.threads.consumer import Consumer
 from headrace.client.threads.producer import Producer
+from headrace.client.threads.ranges import resolve
 from headrace.records._messages import Message
 from headrace.schemas.dead_letters import DeadLetter, NotADeadLetter, read_dead_letter
 

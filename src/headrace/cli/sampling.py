@@ -10,15 +10,15 @@ from typing import NamedTuple, Self
 
 import click
 
+from headrace.base.moments import BeforeEnd
 from headrace.cli.administer import administer
-from headrace.cli.moments import BeforeEnd
-from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.reading import reader
 from headrace.cli.writing import Writer
 from headrace.client.clock import clock, wall_ms
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import TimedOut
 from headrace.client.threads.admin import Admin
+from headrace.client.threads.ranges import ends_of, resolve
 from headrace.sample.clicks import CLICKS, IMPRESSIONS, SampleClicks
 
 TOPICS = (IMPRESSIONS, CLICKS)

@@ -2,11 +2,11 @@
 
 import click
 
+from headrace.base.moments import iso_time
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
 from headrace.cli.completers import sinks as complete_sinks
 from headrace.cli.confirmation import confirm, yes_option
-from headrace.cli.moments import iso_time
 from headrace.cli.terminal import print_json, print_table, say
 
 

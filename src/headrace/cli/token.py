@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
+from headrace.base.moments import iso_time
 from headrace.cli.acl_options import PRINCIPAL
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
 from headrace.cli.completers import users as complete_users
 from headrace.cli.confirmation import confirm, yes_option
-from headrace.cli.moments import iso_time
 from headrace.cli.options import Seconds
 from headrace.cli.suggestions import closest
 from headrace.cli.terminal import note, print_json, print_table, say

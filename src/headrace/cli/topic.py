@@ -4,14 +4,13 @@ import sys
 
 import click
 
+from headrace.base.quantities import setting_text
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
 from headrace.cli.client_warnings import warn
 from headrace.cli.completers import topic_keys, topic_settings
 from headrace.cli.completers import topics as complete_topics
 from headrace.cli.options import SETTING
-from headrace.cli.quantities import setting_text
-from headrace.cli.ranges import ends_of
 from headrace.cli.suggestions import describe_topic, describe_topics
 from headrace.cli.terminal import (
     bytes_text,
@@ -28,6 +27,7 @@ from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import KafkaError, UnsupportedByBroker
 from headrace.client.threads.admin import Admin
+from headrace.client.threads.ranges import ends_of
 from headrace.protocol.errors import ErrorCode
 
 NOBODY = -1  # leads a partition that has no leader, as Kafka tells it

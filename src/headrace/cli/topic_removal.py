@@ -6,13 +6,12 @@ from typing import NamedTuple
 
 import click
 
+from headrace.base.moments import Moment, parse_moment
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
 from headrace.cli.completers import topics as complete_topics
 from headrace.cli.confirmation import confirm, yes_option
-from headrace.cli.moments import Moment, parse_moment
 from headrace.cli.options import partitions_option
-from headrace.cli.ranges import ends_of, resolve
 from headrace.cli.suggestions import describe_topic, describe_topics
 from headrace.cli.terminal import (
     bytes_text,
@@ -27,6 +26,7 @@ from headrace.client.admin.topics import TopicDescription
 from headrace.client.cluster import TopicPartition
 from headrace.client.errors import ClientError, InvalidInput, KafkaError, PartlyFailed, UnsupportedByBroker
 from headrace.client.threads.admin import Admin
+from headrace.client.threads.ranges import ends_of, resolve
 
 WHOLE_RANGE = 2**62  # bytes of a part when a range is not to be cut
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import click
 
+from headrace.base.moments import iso_time
 from headrace.cli.administer import administer
 from headrace.cli.client_settings import broker_options
 from headrace.cli.completers import transactional_ids
-from headrace.cli.moments import iso_time
 from headrace.cli.options import Seconds
 from headrace.cli.partitions import partitions_text
 from headrace.cli.terminal import print_json, print_table, say

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.log_check import check
-from headrace.cli.log_files import kind_of
 from headrace.cli.main import run
 from headrace.records.builder import build_batch, end_marker
+from headrace.server.log_check import check
+from headrace.server.log_files import kind_of
 from headrace.storage.producer_state import ProducerEntry, RememberedBatch
 from headrace.storage.snapshots import encode_snapshot
 

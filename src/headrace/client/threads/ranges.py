@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headrace.cli.moments import AtOffset, AtTime, BeforeEnd, Edge, Moment
+from headrace.base.moments import AtOffset, AtTime, BeforeEnd, Edge, Moment
 from headrace.client.admin.offsets import OffsetAt
 from headrace.client.cluster import TopicPartition
 from headrace.client.threads.admin import Admin

@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.cli.log_files import (
+from headrace.records.batch import check_crc
+from headrace.records.errors import BadRecords
+from headrace.records.reader import validate_records
+from headrace.server.log_files import (
     Damaged,
     base_offset_of,
     batches_of,
     kind_of,
     rows_of,
 )
-from headrace.records.batch import check_crc
-from headrace.records.errors import BadRecords
-from headrace.records.reader import validate_records
 
 
 class Fault(NamedTuple):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.base.quantities import NotAQuantity, setting_text, setting_value
 from headrace.cli.main import run
-from headrace.cli.quantities import NotAQuantity, setting_text, setting_value
 
 DAY_MS = 86_400_000
 

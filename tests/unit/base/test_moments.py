@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cli.moments import AtOffset, AtTime, BeforeEnd, Edge, Moment, iso_time, parse_moment
+from headrace.base.moments import AtOffset, AtTime, BeforeEnd, Edge, Moment, iso_time, parse_moment
 
 NOW_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 
