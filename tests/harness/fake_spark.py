@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -167,6 +168,7 @@ class FakeWriter:
         self._fail()
         name = self.settings["name"]
         self._spark.started[name] = self
+        self._spark.starts[name] += 1
         return self._spark.queries.setdefault(name, FakeQuery(name))
 
     def save(self, path: str | None = None) -> None:
@@ -186,6 +188,7 @@ class FakeSpark:
     queries: dict[str, FakeQuery] = field(default_factory=dict)
     write_error: Exception | None = None
     started: dict[str, FakeWriter] = field(default_factory=dict)
+    starts: Counter[str] = field(default_factory=Counter)
     saved: list[tuple[str | None, FakeWriter]] = field(default_factory=list)
     is_stopped: bool = False
 

@@ -295,3 +295,32 @@ def status(project: Path, as_json: bool) -> None:
     for name, flow in state.flows.items():
         if flow.error:
             say_marked("error", "red", f"{name}: {flow.error}")
+
+
+@pipeline.command()
+@click.argument("project", type=click.Path(exists=True, path_type=Path))
+@click.argument("name")
+@click.option("--limit", "-n", type=click.IntRange(min=1), help="Stop after this many rows.")
+@json_option
+def read(project: Path, name: str, limit: int | None, as_json: bool) -> None:
+    """Print the rows of the table or materialized view NAME, without Spark."""
+    from headrace.pipelines.reading import read_table
+
+    with _wrong_projects_told():
+        rows = read_table(project, name).slice(0, limit)
+    if as_json:
+        print_json([{each: _plain(value) for each, value in row.items()} for row in rows.to_pylist()])
+    else:
+        columns = [[_plain(value) for value in column.to_pylist()] for column in rows.columns]
+        print_table([each.upper() for each in rows.column_names], zip(*columns, strict=True))
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can have: moments and bytes as text."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return value if isinstance(value, str | int | float | None) else str(value)

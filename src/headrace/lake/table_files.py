@@ -30,6 +30,11 @@ def table_schema(path: Path) -> pa.Schema:
     return pa.schema(_load(path).schema().to_arrow())
 
 
+def table_rows(path: Path) -> pa.Table:
+    """Return all rows of the newest version."""
+    return _load(path).to_pyarrow_table()
+
+
 def table_files(path: Path) -> list[str]:
     """Return the names of the files of the newest version."""
     return sorted(pa.table(_load(path).get_add_actions(flatten=True))["path"].to_pylist())

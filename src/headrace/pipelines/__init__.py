@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.pipelines.expectations import expect, expect_or_dead, expect_or_drop, expect_or_fail
+    from headrace.pipelines.reading import read_table
     from headrace.pipelines.steps import deduplicate, enrich, parse, sessionize
 
 _HOMES = {
@@ -28,6 +29,7 @@ _HOMES = {
     "expect_or_drop": "expectations",
     "expect_or_fail": "expectations",
     "parse": "steps",
+    "read_table": "reading",
     "sessionize": "steps",
 }
 
@@ -39,6 +41,7 @@ __all__ = [
     "expect_or_drop",
     "expect_or_fail",
     "parse",
+    "read_table",
     "sessionize",
 ]
 

@@ -61,6 +61,11 @@ class Catalog:
         version = self._versions.get(name)
         return None if version is None else self._view(name, version)
 
+    def rows(self, name: str) -> Path | None:
+        """The directory of a table, or of the current rows of a view; None if nothing was written to it."""
+        table = self._storage / "tables" / name
+        return self.view(name) or (table if table.is_dir() else None)
+
     def next_view(self, name: str) -> Path:
         """An empty directory for new rows; what a failed run left there is removed."""
         path = self._view(name, self._versions.get(name, 0) + 1)

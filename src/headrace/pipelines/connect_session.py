@@ -29,7 +29,11 @@ def connect_session(*, servers: str, master: str, settings: Mapping[str, str]) -
     os.environ[SERVERS] = servers  # for the JVM, and through it for the workers
     prepare_environment(master)
     chosen = {**QUIET, **session_settings(master, settings)}
-    return _local_session(master, chosen) if master.startswith("local") else _remote_session(master, chosen)
+    start = _local_session if master.startswith("local") else _remote_session
+    with warnings.catch_warnings():
+        # settings of the JVM's start, which a server that runs already refuses
+        warnings.filterwarnings("ignore", message="Failed to set", category=UserWarning)
+        return start(master, chosen)
 
 
 def _local_session(master: str, settings: Mapping[str, str]) -> Any:
@@ -56,10 +60,7 @@ def _remote_session(master: str, settings: Mapping[str, str]) -> Any:
     builder = SparkSession.builder.remote(master)
     for name, text in settings.items():
         builder = builder.config(name, text)
-    with warnings.catch_warnings():
-        # settings of the JVM's start, which a server that runs already refuses
-        warnings.filterwarnings("ignore", message="Failed to set", category=UserWarning)
-        return builder.getOrCreate()
+    return builder.getOrCreate()
 
 
 def library_problem() -> str | None:

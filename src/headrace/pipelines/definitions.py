@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,9 +138,12 @@ def _line(error: BaseException, file: str) -> int | None:
 
 @contextlib.contextmanager
 def _inside(directory: Path) -> Iterator[None]:
-    before = Path.cwd()
+    """Make the project's directory the current one, and let its files import modules that lie there."""
+    before, path = Path.cwd(), list(sys.path)
     os.chdir(directory)
+    sys.path.insert(0, str(directory))
     try:
         yield
     finally:
         os.chdir(before)
+        sys.path[:] = path

@@ -6,6 +6,7 @@ The runner needs a Spark Connect session; everything it remembers is in the cata
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,9 +23,16 @@ from headrace.pipelines.run_state import OBSERVED, FlowState, RunState, read_sta
 if TYPE_CHECKING:
     from headrace.pipelines.definitions import Definitions
 
+log = logging.getLogger("headrace.pipelines")
+
 POLL_S = 0.5
 STATE_EVERY_S = 2.0
 STOP_PATIENCE_S = 60.0  # for the micro-batch that runs when a stop is asked for
+
+# Spark gives a source's worker ten seconds to start, and no setting changes that: on a busy computer it may
+# need more. Nothing has been read then, so the query is started again, but not for ever.
+WORKER_TOO_SLOW = "Python worker failed to connect back"
+WORKER_RETRIES_MAX = 10
 
 
 class FlowFailed(RuntimeError):
@@ -59,6 +67,8 @@ class Runner:
         self._sink_paths = sink_paths
         self._pause = pause
         self._queries: dict[str, Any] = {}
+        self._starts: dict[str, Callable[[], None]] = {}  # of each query
+        self._worker_retries = 0
         self._state_written = 0.0
         try:
             flows = read_state(self._catalog.directory).flows
@@ -98,10 +108,12 @@ class Runner:
                 self._write_state(is_due=True)
 
     def _await(self, names: list[str], is_stopping: Callable[[], bool]) -> None:
-        while any(self._queries[name].isActive for name in names) and not is_stopping():
-            self._check_queries()
+        while True:
+            is_done = is_stopping() or not any(self._queries[name].isActive for name in names)
+            has_restarted = self._check_queries()
+            if is_done and not has_restarted:
+                break
             self._pause(POLL_S)
-        self._check_queries()
         self._write_state(is_due=True)
 
     def _watch(self, is_stopping: Callable[[], bool]) -> None:
@@ -116,12 +128,20 @@ class Runner:
                     refreshed[flow.name] = time.monotonic()
             self._pause(POLL_S)
 
-    def _check_queries(self) -> None:
-        for name, query in self._queries.items():
+    def _check_queries(self) -> bool:
+        """Raise what ended a query; return True if one had to be started again."""
+        retries = self._worker_retries
+        for name, query in list(self._queries.items()):
             failed = query.exception()
-            if failed is not None:
+            if failed is None:
+                continue
+            if WORKER_TOO_SLOW not in str(failed) or self._worker_retries >= WORKER_RETRIES_MAX:
                 raise self._failed(name, failed) from failed
+            self._worker_retries += 1
+            log.warning("flow %s starts again, since Spark's Python worker was too slow to start", name)
+            self._starts[name]()
         self._write_state()
+        return self._worker_retries > retries
 
     def _failed(self, name: str, error: BaseException) -> FlowFailed:
         text = short_message(error)
@@ -211,12 +231,17 @@ class Runner:
                 writer = writer.trigger(
                     processingTime=f"{flow.settings.trigger.interval_s * 1000:.0f} milliseconds"
                 )
-        try:
-            self._queries[name] = writer.start()
-        except Exception as error:
-            if not is_from_spark(error):
-                raise
-            raise self._failed(name, error) from error
+
+        def start() -> None:
+            try:
+                self._queries[name] = writer.start()
+            except Exception as error:
+                if not is_from_spark(error):
+                    raise
+                raise self._failed(name, error) from error
+
+        self._starts[name] = start
+        start()
 
     def _sink_options(self, flow: Flow) -> dict[str, str]:
         target = self.graph.datasets[flow.target]

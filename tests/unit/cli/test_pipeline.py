@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from harness import fake_spark
 from harness.command_line import CommandLine
 from harness.fake_spark import AnalysisException, FakeQuery, FakeSpark
 from headrace.pipelines import case_runner, connect_session
 from headrace.pipelines.case_runner import CaseResult
+from headrace.pipelines.catalog import Catalog
 from headrace.spark.prerequisites import MissingPrerequisite
 
 
@@ -94,6 +98,28 @@ def test_run_and_status(headrace: CommandLine, project: Path, spark: FakeSpark) 
     assert (status["is_alive"], status["flows"]["clean_clicks"]["rows_in"]) == (False, 1234)
     again = headrace("pipeline", "run", str(project), "--json").json
     assert again["flows"]["clean_clicks"]["batch"] == 0
+
+
+def test_read(headrace: CommandLine, project: Path) -> None:
+    assert "no rows of a table or view clicks" in headrace.refused(
+        "pipeline", "read", str(project), "clicks", code=2
+    )
+    rows = pa.table(
+        {
+            "ad": ["a1", "a2"],
+            "minute": [datetime(2026, 1, 1, tzinfo=UTC)] * 2,
+            "more": [{"tags": [b"x"], "size": 1}] * 2,
+        }
+    )
+    write_deltalake(str(Catalog(project / "storage").table("clicks")), rows)
+    assert headrace("pipeline", "read", str(project), "clicks").lines == [
+        "AD  MINUTE                     MORE",
+        "a1  2026-01-01 00:00:00+00:00  {'tags': ['x'], 'size': 1}",
+        "a2  2026-01-01 00:00:00+00:00  {'tags': ['x'], 'size': 1}",
+    ]
+    found = headrace("pipeline", "read", str(project), "clicks", "--json", "--limit", "1").json
+    more = {"tags": ["x"], "size": 1}
+    assert found == [{"ad": "a1", "minute": "2026-01-01 00:00:00+00:00", "more": more}]
 
 
 def test_a_run_that_is_stopped_by_a_signal(headrace: CommandLine, project: Path, spark: FakeSpark) -> None:

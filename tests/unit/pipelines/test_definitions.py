@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,19 @@ def test_the_project_of_init(spark: FakeSpark, tmp_path: Path) -> None:
     assert [(one.name, one.action) for one in clean.expectations] == [("has_ad", "dead")]
     assert (clean.place.file, graph.reads_stream(clean)) == ("transformations/clicks.py", True)
     assert definitions.plans.keys() == graph.flows.keys()
+
+
+def test_files_import_modules_of_the_project(spark: FakeSpark, tmp_path: Path) -> None:
+    text = "from pyspark import pipelines as dp\nfrom own_steps import TOPIC\n"
+    text += 'dp.create_sink("out", "headrace", {"topic": TOPIC})\n'
+    before = list(sys.path)
+    write_project(tmp_path / "p")
+    (tmp_path / "p/own_steps.py").write_text('TOPIC = "from-the-project"\n')
+    (tmp_path / "p/transformations/clicks.py").write_text(text)
+    found = load_definitions(spark, load_project(tmp_path / "p/spark-pipeline.yml")).graph
+    assert found.datasets["out"].topic == "from-the-project"
+    assert sys.path == before
+    del sys.modules["own_steps"]
 
 
 def test_sql_files(spark: FakeSpark, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from headrace.pipelines.definitions import Definitions, load_definitions
 from headrace.pipelines.errors import InvalidPipeline, ProjectError
 from headrace.pipelines.project import Trigger, load_project
 from headrace.pipelines.run_state import read_state
-from headrace.pipelines.running import FlowFailed, Runner
+from headrace.pipelines.running import WORKER_RETRIES_MAX, FlowFailed, Runner
 
 HEAD = """
 from pyspark import pipelines as dp
@@ -210,6 +210,24 @@ def test_a_failed_query_ends_the_run(spark: FakeSpark, tmp_path: Path) -> None:
     again = runner(spark, tmp_path, VIEW_AND_SINK)
     again.run()
     assert again.state.flows["clean"].error is None
+
+
+def test_a_query_whose_worker_was_too_slow_is_started_again(spark: FakeSpark, tmp_path: Path) -> None:
+    error = AnalysisException("Python worker failed to connect back.")
+    spark.queries["clean"] = FakeQuery("clean", polls=2, error=error)
+    pauses = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            spark.queries["clean"].error = None
+
+    runner(spark, tmp_path, VIEW_AND_SINK, pause=pause).run()
+    assert spark.starts["clean"] == 5
+    spark.queries["clean"] = FakeQuery("clean", polls=2, error=error)
+    with pytest.raises(FlowFailed, match="flow clean failed: Python worker failed to connect back"):
+        runner(spark, tmp_path, VIEW_AND_SINK).run()
+    assert spark.starts["clean"] == 5 + 1 + WORKER_RETRIES_MAX
 
 
 @pytest.mark.parametrize("text", [VIEW_AND_SINK, TABLES])
