@@ -7,6 +7,7 @@ its keys.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from headrace.base.time import Now
 from headrace.machines.security.bearer_tokens import check_bearer, check_unsigned_bearer
@@ -37,9 +38,13 @@ class BearerCheck:
             return check_unsigned_bearer(token, self._rules, now.wall_ms)
         return check_bearer(token, self._source.keys, self._rules, now.wall_ms)
 
-    def wait(self, now: Now, token: str, then: Callable[[Now], None]) -> bool:
-        """After UnknownKey. True: `then` is called when it makes sense to check the token once more."""
-        return self._source is not None and self._source.wait(now, len(token), then)
+    def wait(self, now: Now, token: str, then: Callable[[Now], None]) -> Callable[[], None] | None:
+        """After UnknownKey: `then` is called when it makes sense to check the token once more, unless what is
+        returned is called before, because the client has gone. None: it makes no sense.
+        """
+        source = self._source
+        waiting = None if source is None else source.wait(now, len(token), then)
+        return None if source is None or waiting is None else partial(source.drop, waiting)
 
 
 class BearerChecks:

@@ -6,6 +6,7 @@ requests with the same header, until the user's credential changes. A token is c
 
 import hmac
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from headrace.base.time import Now
@@ -18,7 +19,7 @@ from headrace.node.connection import Connection
 from headrace.node.http_settings import is_bearer_set
 from headrace.node.login_exchanges.plain import password_check
 from headrace.node.password_check import PasswordCheck
-from headrace.node.password_queue import PasswordQueue, WaitingCheck
+from headrace.node.password_queue import PasswordQueue
 from headrace.node.ports import Jobs
 from headrace.node.scram_users import ScramUsers
 from headrace.node.settings import Settings
@@ -51,14 +52,14 @@ class Proof:
 class HttpClient:
     """One connection."""
 
-    __slots__ = ("certificate", "connection", "is_open", "proof", "user", "waiting")
+    __slots__ = ("certificate", "connection", "is_open", "proof", "take_back", "user")
 
     def __init__(self, connection: Connection, *, is_open: bool) -> None:
         self.connection = connection  # its principal is that of the request that is served
         self.is_open = is_open  # what it sends is not encrypted, and may come from another machine
         self.certificate: str | None = None  # the principal before any request: of a certificate, or nobody
         self.proof: Proof | None = None
-        self.waiting: WaitingCheck | None = None  # of the password in its last request
+        self.take_back: Callable[[], None] | None = None  # the check of its last request, which waits
         self.user = ""  # the last one that was let in
 
 
@@ -104,7 +105,7 @@ class HttpLogins:
         check = password_check(users, login)
 
         def checked(now: Now, refused: str | None) -> None:
-            client.waiting = None
+            client.take_back = None
             # the credential may have been changed meanwhile
             if refused is None and users.credential(login.user, check.mechanism) != check.credential:
                 refused = "the password was changed"
@@ -113,15 +114,16 @@ class HttpLogins:
             then(now, Identity(BASIC, login.user, refused))
 
         try:
-            client.waiting = self._checks.add(now, client.connection.address, check, checked)
+            waiting = self._checks.add(now, client.connection.address, check, checked)
+            client.take_back = partial(self._checks.drop, waiting)
         except LoginRefused as refusal:
             then(now, Identity(BASIC, login.user, str(refusal)))
 
     def forget(self, client: HttpClient) -> None:
-        """It has gone: its password need not be checked any more."""
-        if client.waiting is not None:
-            self._checks.drop(client.waiting)
-            client.waiting = None
+        """It has gone: its password or token need not be checked any more."""
+        if client.take_back is not None:
+            client.take_back()
+            client.take_back = None
 
     def _is_proved(self, client: HttpClient, header: str) -> bool:
         proof = client.proof
@@ -144,10 +146,15 @@ class HttpLogins:
             identity = Identity(BEARER, check.check(login.token, now).name)
         except LoginRefused as refused:
             identity = Identity(BEARER, "", str(refused))
-            if isinstance(refused, UnknownKey) and check.wait(
-                now, login.token, lambda later: then(later, _checked_again(check, login, later))
-            ):
-                return
+            if isinstance(refused, UnknownKey):
+
+                def again(later: Now) -> None:
+                    client.take_back = None
+                    then(later, _checked_again(check, login, later))
+
+                client.take_back = check.wait(now, login.token, again)
+                if client.take_back is not None:
+                    return
         then(now, identity)
 
 

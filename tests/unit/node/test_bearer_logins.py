@@ -17,7 +17,7 @@ from headrace.machines.security.errors import LoginRefused
 from headrace.machines.security.signing_keys import UnknownKey
 from headrace.node.connection import Connection
 from headrace.node.effects import Report
-from headrace.node.key_source import DOCUMENT_BYTES_MAX, WAITING_BYTES_MAX
+from headrace.node.key_source import CHECKED_AT_ONCE, DOCUMENT_BYTES_MAX, WAITING_BYTES_MAX, WAITING_MAX
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.metadata import MetadataRequest
 from headrace.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -321,6 +321,46 @@ class TestKeys:
             cluster.host.settle()
             cluster.host.hand_in(key_set(KEY.public()))
             cluster.host.advance(10.0)
+
+    def test_only_so_many_short_ones_wait(self) -> None:
+        """Each is a client, and a check when the keys are here, however short its token is."""
+        cluster = Cluster(has_keys=False)
+        check = cluster.host.node.client_logins.bearer_checks.of("LOGIN", cluster.now())
+        checked: list[Now] = []
+        assert all(check.wait(cluster.now(), "x", checked.append) for _ in range(WAITING_MAX))
+        assert not check.wait(cluster.now(), "x", checked.append)
+        cluster.host.settle()
+        cluster.host.hand_in(key_set(KEY.public()))
+        assert len(checked) == CHECKED_AT_ONCE, "others are served before the next ones"
+        cluster.host.advance(1.0)
+        assert len(checked) == WAITING_MAX
+
+    def test_clients_that_have_gone_wait_for_nothing(self) -> None:
+        cluster = Cluster(has_keys=False)
+        for _ in range(2 * WAITING_MAX):
+            connection = cluster.connect()
+            assert cluster.present(connection, KEY.sign(CLAIMS)) is None
+            cluster.host.node.disconnected(cluster.now(), connection)
+        connection = cluster.connect()
+        assert cluster.present(connection, KEY.sign(CLAIMS)) is None, "there is room for it"
+        cluster.host.hand_in(key_set(KEY.public()))
+        assert cluster.host.receive(connection).error_code == 0, "and it is the first to be checked"
+
+    def test_a_mistake_in_one_check_leaves_the_others_their_turn(self) -> None:
+        cluster = Cluster(has_keys=False)
+        check = cluster.host.node.client_logins.bearer_checks.of("LOGIN", cluster.now())
+        checked: list[Now] = []
+
+        def fail(now: Now) -> None:
+            raise ZeroDivisionError
+
+        check.wait(cluster.now(), "x", fail)
+        check.wait(cluster.now(), "x", checked.append)
+        cluster.host.settle()
+        with pytest.raises(ZeroDivisionError):
+            cluster.host.hand_in(key_set(KEY.public()))
+        cluster.host.advance(0.1)
+        assert len(checked) == 1
 
 
 class TestTheCheckAlone:

@@ -21,6 +21,7 @@ from headrace.node.bearer_checks import BearerCheck
 from headrace.node.connection import ANONYMOUS, Connection
 from headrace.node.effects import Report
 from headrace.node.http_logins import HttpClient
+from headrace.node.key_source import WAITING_MAX
 from headrace.node.password_check import PasswordCheck
 from headrace.node.settings import Settings
 from headrace.protocol.messages.alter_user_scram_credentials import (
@@ -309,6 +310,17 @@ class TestTokens:
         assert web.ask(client, header=self.bearer(sub="bob")) == 0
         assert client.connection.principal == "User:bob"
         assert web.ask(client) == 40101
+
+    def test_a_client_that_has_gone_waits_for_no_keys(self) -> None:
+        web = self.web()
+        clients = [web.client() for _ in range(WAITING_MAX)]
+        for client in clients:
+            web.begin(client, "GET", "/subjects", self.bearer())
+        for client in clients:
+            web.host.node.http_clients.forget(client)
+        web.begin(web.client(), "GET", "/subjects", self.bearer())
+        web.host.hand_in(key_set(KEY.public()))
+        assert web.told == [None], "of the one that is there"
 
     def test_a_good_token_is_checked_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A signature costs up to 600 µs of the loop."""

@@ -83,10 +83,13 @@ def _read_pairs(pairs: list[str]) -> dict[str, str]:
 
 
 class BearerLogin:
-    """One login, from the broker's side."""
+    """One login, from the broker's side. It keeps no token: a client that has not logged in may stay as it is
+    for long.
+    """
 
     def __init__(self) -> None:
-        self._message: BearerMessage | None = None
+        self._has_read = False
+        self._authzid = ""
         self._refusal = ""  # why the token was refused; the client has yet to acknowledge it
         self._error = b""  # what it was told
         self._is_over = False
@@ -96,29 +99,32 @@ class BearerLogin:
         if self._refusal:
             self._is_over = True
             raise LoginRefused(self._refusal, told=self._error.decode())
-        if self._message is not None or self._is_over:
+        if self._has_read or self._is_over:
             self._is_over = True
             raise LoginRefused("a message that is not expected")
+        self._has_read = True
         try:
-            self._message = read_message(message)
+            read = read_message(message)
         except LoginRefused:
             self._is_over = True
             raise
-        return self._message
+        self._authzid = read.authzid
+        return read
 
     def accept(self, principal: str) -> bytes:
         """The token is valid, and says that it belongs to this principal: the broker's last, empty answer."""
-        assert self._message is not None
+        assert self._has_read
         assert not self._is_over
         self._is_over = True
-        if self._message.authzid not in ("", principal):
+        if self._authzid not in ("", principal):
             raise LoginRefused("the client asks to act for another user")
         return b""
 
     def refuse(self, reason: str, error: bytes) -> bytes:
         """The token is not valid, for a reason that goes to the log: what to answer (see `error_json`)."""
-        assert self._message is not None
+        assert self._has_read
         assert not self._is_over
+        self._authzid = ""
         self._refusal = reason
         self._error = error
         return error

@@ -20,6 +20,8 @@ from headrace.protocol.messages.api_versions import (
 )
 
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+# The connection keeps name and version, also of clients that have not logged in. Real ones have some twenty.
+SOFTWARE_CHARACTERS_MAX = 200
 API_VERSIONS = 18
 TELLS_SOFTWARE_SINCE = 3
 FEATURES_FROM_ZERO_SINCE = 4
@@ -38,7 +40,7 @@ class ApiVersions:
         body: ApiVersionsRequest = request.body
         if request.version >= TELLS_SOFTWARE_SINCE:
             software = (body.client_software_name, body.client_software_version)
-            if not all(SOFTWARE.fullmatch(part) for part in software):
+            if not all(_is_software(part) for part in software):
                 return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
             request.connection.client_software = software
         metadata = self._metadata
@@ -59,6 +61,10 @@ class ApiVersions:
                 for name, level in sorted(metadata.image.features.items())
             ],
         )
+
+
+def _is_software(text: str) -> bool:
+    return len(text) <= SOFTWARE_CHARACTERS_MAX and SOFTWARE.fullmatch(text) is not None
 
 
 def unsupported() -> ApiVersionsResponse:

@@ -3,6 +3,9 @@
 A token that was signed with an unknown key waits until newer keys have been fetched, if that is due.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from headrace.base.time import Now
 from headrace.machines.security.errors import LoginRefused
 from headrace.machines.security.oauthbearer import Bearer, BearerLogin, BearerMessage, error_json
@@ -12,11 +15,12 @@ from headrace.node.login_exchanges import Challenge, Entered, Outcome, Then
 
 
 class BearerExchange:
-    __slots__ = ("_check", "_login", "user")
+    __slots__ = ("_check", "_login", "_take_back", "user")
 
     def __init__(self, check: BearerCheck) -> None:
         self._check = check
         self._login = BearerLogin()
+        self._take_back: Callable[[], None] | None = None  # the wait for newer keys
         self.user = ""  # whatever an unchecked token says
 
     def step(self, now: Now, message: bytes, then: Then, /) -> Outcome | None:
@@ -24,18 +28,21 @@ class BearerExchange:
         try:
             bearer = self._check.check(said.token, now)
         except UnknownKey as refusal:
-            if self._check.wait(now, said.token, lambda later: self._again(later, said, then)):
-                return None
-            return self._refuse(refusal)
+            again = partial(self._again, said=said, then=then)
+            self._take_back = self._check.wait(now, said.token, again)
+            return None if self._take_back is not None else self._refuse(refusal)
         except LoginRefused as refusal:
             return self._refuse(refusal)
         return self._enter(bearer)
 
     def abandon(self) -> None:
-        pass
+        if self._take_back is not None:
+            self._take_back()
+            self._take_back = None
 
     def _again(self, now: Now, said: BearerMessage, then: Then) -> None:
         """With newer keys."""
+        self._take_back = None
         outcome: Outcome | LoginRefused
         try:
             bearer = self._check.check(said.token, now)

@@ -111,6 +111,14 @@ class TestConversation:
             with pytest.raises(LoginRefused, match="expired"):
                 login.read(reply)
 
+    def test_a_refused_client_leaves_nothing_long_behind(self) -> None:
+        """It may take its time to acknowledge the refusal, and there may be thousands of them."""
+        login = BearerLogin()
+        long = b"x" * 30_000
+        login.read(b"n,a=" + long + b",\x01auth=Bearer " + long + b"\x01\x01")
+        login.refuse("the token has expired", error_json())
+        assert len(repr(vars(login))) < 1000
+
     def test_after_a_message_that_cannot_be_read_the_login_is_over(self) -> None:
         login = BearerLogin()
         for message in (b"rubbish", GOOD):

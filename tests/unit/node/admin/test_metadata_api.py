@@ -8,6 +8,7 @@ from harness.authorizers import ByName
 from headrace.machines.metadata.versions import FINALIZED_AT_FORMAT
 from headrace.node.authorization import Operation, Resource
 from headrace.node.connection import Connection
+from headrace.node.handlers.api_versions import SOFTWARE_CHARACTERS_MAX
 from headrace.node.routes import SERVED
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.api_versions import ApiVersionsRequest
@@ -181,6 +182,19 @@ class TestApiVersions:
     def test_software_with_a_bad_name_is_refused(self, name: str) -> None:
         request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
         assert ManualHost().ask(request, 3).error_code == ErrorCode.INVALID_REQUEST
+
+    def test_software_with_a_long_name_is_not_remembered(self) -> None:
+        """Who has not logged in could have megabytes of it kept on each connection."""
+        host = ManualHost()
+        connection = host.connect()
+        long = "x" * (SOFTWARE_CHARACTERS_MAX + 1)
+        for software in ((long, "1"), ("x", long)):
+            name, version = software
+            request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+            assert host.ask(request, 3, connection).error_code == ErrorCode.INVALID_REQUEST
+        assert connection.client_software == ("unknown", "unknown")
+        request = ApiVersionsRequest(client_software_name=long[1:], client_software_version="1")
+        assert host.ask(request, 3, connection).error_code == 0
 
     def test_software_is_remembered(self) -> None:
         host = ManualHost()
