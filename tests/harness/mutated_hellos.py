@@ -18,7 +18,9 @@ from harness.certificates import Authority
 from harness.mutated_frames import mutated
 from headrace.node.connection import Connection
 from headrace.node.listener_security import tls_settings
-from headrace.server.tls import TlsListener, TlsTransport
+from headrace.server.tls import TlsTransport
+from headrace.server.tls_listener import TlsListener
+from headrace.server.tls_refusals import HELLO_BEGINS, refusal_of_hello
 
 PIECES_MAX = 3
 
@@ -175,9 +177,12 @@ class HelloCases:
             piece = data[position + 2 : position + 2 + size]
             position += 2 + size
             everything += piece
-            if piece and not below.is_closed:
-                transport.get_buffer(-1)[: len(piece)] = piece
-                transport.buffer_updated(len(piece))
+            while piece and not below.is_closed:
+                buffer = transport.get_buffer(-1)
+                count = min(len(buffer), len(piece))
+                buffer[:count] = piece[:count]
+                piece = piece[count:]
+                transport.buffer_updated(count)
                 self.loop.turn()
         assert below.is_closed == self._is_wrong(everything)
         if not below.is_closed:
@@ -193,14 +198,16 @@ class HelloCases:
         transport.connection_lost(None)
 
     def _is_wrong(self, data: bytes) -> bool:
-        """Whether OpenSSL refuses it, and does not wait for more."""
+        """Whether it is refused by its first bytes, or by OpenSSL, and nobody waits for more."""
+        if not data or len(data) < HELLO_BEGINS or refusal_of_hello(data[:HELLO_BEGINS]) is not None:
+            return bool(data) and refusal_of_hello(data[:HELLO_BEGINS]) is not None
         incoming = ssl.MemoryBIO()
         incoming.write(data)
         tls = self.listener.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
         try:
             tls.do_handshake()
         except ssl.SSLWantReadError:
-            return data[:1] not in (b"", b"\x16")
+            return False
         except ssl.SSLError:
             return True
         raise AssertionError("a client is in with its first message")

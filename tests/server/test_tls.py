@@ -17,7 +17,7 @@ from headrace.base.time import Now
 from headrace.machines.configs.values import InvalidConfig
 from headrace.node.connection import Connection
 from headrace.node.effects import Mute
-from headrace.server import tls, tls_reload
+from headrace.server import tls, tls_listener, tls_reload
 from headrace.server.listeners import CannotListen
 from headrace.server.logs import Log
 from headrace.server.process import Process
@@ -567,7 +567,7 @@ class TestRefusals:
         authority: Authority,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(tls, "UNFINISHED_MAX", 3)
+        monkeypatch.setattr(tls_listener, "UNFINISHED_MAX", 3)
 
         async def story() -> None:
             async with running_server(tmp_path, **keys) as server:

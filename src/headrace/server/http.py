@@ -20,7 +20,7 @@ from headrace.node.connection import Connection
 if TYPE_CHECKING:
     from headrace.machines.http.connection import HttpConnection
     from headrace.node.http_logins import HttpClient
-    from headrace.server.tls import TlsListener
+    from headrace.server.tls_listener import TlsListener
 
 # How long head and body of a request may take, each. A client that is slower is not a scraper or a client of
 # the registry.

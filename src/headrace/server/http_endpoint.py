@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headrace.node.http_logins import HttpClient
     from headrace.server.process import Process
     from headrace.server.registry import RegistryService
-    from headrace.server.tls import TlsListener
+    from headrace.server.tls_listener import TlsListener
 
 # Whose first word in a path is one of these, speaks to the registry.
 REGISTRY_ROOTS: Final = frozenset(

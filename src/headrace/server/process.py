@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from headrace.server.core_listener import Core
     from headrace.server.http_endpoint import HttpEndpoint
     from headrace.server.peer_security import PeerSecurity
-    from headrace.server.tls import TlsListener
+    from headrace.server.tls_listener import TlsListener
     from headrace.server.tls_reload import CertificateFiles
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -238,7 +238,7 @@ class Process:
         if not wanted:
             return {}  # OpenSSL costs every start some milliseconds
         from headrace.node.listener_security import tls_settings
-        from headrace.server.tls import TlsListener
+        from headrace.server.tls_listener import TlsListener
 
         texts = self.settings.texts
         return {name: TlsListener(loop, tls_settings(texts, name), self.connections) for name in wanted}

@@ -1,4 +1,4 @@
-"""TLS of a listener: between the socket's transport and a connection, for which it is the transport.
+"""TLS of a connection: between the socket's transport and the channel, for which it is the transport.
 
     accepted --handshake--> open --close_notify, or the end--> closed
 
@@ -10,52 +10,33 @@ of a connection only after the handshake, so that clients that never finish it w
 
 import asyncio
 import ssl
-from collections import deque
 from collections.abc import Callable
-from os import write
+from os import write, writev
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from headrace.machines.security.certificates import forbidden_change
-from headrace.machines.security.der import InvalidDer
-from headrace.machines.security.distinguished_names import subject_of_certificate
 from headrace.machines.security.errors import LoginRefused
-from headrace.node.listener_security import TlsSettings
-from headrace.server.listeners import CannotListen
-from headrace.server.tls_context import Certificates, load_certificates
+from headrace.server.tls_refusals import HELLO_BEGINS, explain, refusal_of_hello
 
 if TYPE_CHECKING:
     from headrace.node.connection import Connection
-    from headrace.server.connection_limits import Connections
+    from headrace.server.tls_listener import TlsListener
 
 HANDSHAKE_S_MAX = 10.0
 
-# A handshake takes 0.4 to 2 ms of the loop: a burst of them must not keep the others waiting.
-HANDSHAKES_PER_TURN = 4
-
-# Each takes some 30 KB. A client answers within milliseconds; those that take longest are not missed.
-UNFINISHED_MAX = 250
-
-CIPHERTEXT_BYTES = 256 * 1024
-
-# So much of a long answer is encrypted at a time. Memory for all of it would be new each time, and the kernel
-# fills that with zeros first.
-ENCRYPTED_BYTES = 64 * 1024
-
 RECORD_BYTES = 16 * 1024  # of TLS, at the most
 
-HANDSHAKE_RECORD = 0x16  # what TLS begins with
-_HTTP = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"DELE", b"PRI ")
+# OpenSSL's buffers in memory grow and never shrink: a connection would keep as much as was ever received at
+# once. So what comes passes them in pieces, of two records with their overhead, and what leaves in records.
+FED_BYTES = 2 * RECORD_BYTES + 512
 
-# The end of OpenSSL's reason, and what it says about the client.
-_REASONS = (
-    ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "the client has no certificate, and ssl.client.auth=required"),
-    ("ALERT_UNKNOWN_CA", "the client does not trust the authority that issued our certificate"),
-    ("ALERT_BAD_CERTIFICATE", "the client does not accept our certificate"),
-    ("ALERT_CERTIFICATE_UNKNOWN", "the client does not accept our certificate"),
-    ("ALERT_CERTIFICATE_EXPIRED", "our certificate has expired"),
-    ("UNSUPPORTED_PROTOCOL", "the client has no version of TLS in ssl.enabled.protocols"),
-    ("NO_SHARED_CIPHER", "client and broker have no cipher suite in common"),
-)
+# So much of a long answer is encrypted before it is sent. Memory for all of it would be new each time, and
+# the kernel fills that with zeros first.
+ENCRYPTED_BYTES = 64 * 1024
+
+# So much is received at a time before the handshake is over: a usual hello has less.
+HANDSHAKE_BYTES = 4 * 1024
+
+_NOTHING = memoryview(b"")
 
 
 class SecuredChannel(Protocol):
@@ -75,97 +56,6 @@ class SecuredChannel(Protocol):
     def close(self, reason: str, /) -> None: ...
 
 
-class TlsListener:
-    """What the connections of one listener share. Those that come later use a context that was replaced."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, settings: TlsSettings, connections: "Connections"
-    ) -> None:
-        """CannotListen if a file cannot be used."""
-        self.loop = loop
-        self.settings = settings
-        self.context, self.certificates = load_certificates(settings)
-        self.connections = connections
-        self.ciphertext = memoryview(bytearray(CIPHERTEXT_BYTES))
-        self._left = HANDSHAKES_PER_TURN  # how many more there may be in this turn of the loop
-        self._queue: deque[TlsTransport] = deque()
-        self._unfinished: dict[TlsTransport, None] = {}  # whose client has to answer, the oldest first
-        self._is_due = False
-
-    def load(self) -> None:
-        """CannotListen: a file cannot be used, and nothing has changed."""
-        self.use(self.settings)
-
-    def use(self, settings: TlsSettings | None) -> None:
-        """The same with other settings."""
-        assert settings is not None
-        self.context, self.certificates = self._loaded(settings)
-        self.settings = settings
-
-    def check(self, settings: TlsSettings | None) -> None:
-        """CannotListen: these settings could not be used."""
-        assert settings is not None
-        self._loaded(settings)
-
-    def _loaded(self, settings: TlsSettings) -> Certificates:
-        """CannotListen: they cannot be used, or are too different from the ones before."""
-        loaded = load_certificates(settings)
-        forbidden = forbidden_change(
-            self.certificates,
-            loaded.facts,
-            dn=settings.allows_dn_changes,
-            san=settings.allows_san_changes,
-        )
-        if forbidden is not None:
-            raise CannotListen(f"{settings.names['ssl.keystore.location']}: {forbidden}")
-        return loaded
-
-    def transport(self, channel: SecuredChannel) -> "TlsTransport":
-        return TlsTransport(self, channel)
-
-    def wait_for(self, transport: "TlsTransport") -> None:
-        """Its client has to go on with the handshake. If that holds for too many, the oldest one has to give
-        way: clients that only begin must not take all memory, nor keep others out.
-        """
-        self._unfinished[transport] = None
-        if len(self._unfinished) > UNFINISHED_MAX:
-            next(iter(self._unfinished)).give_way()
-
-    def waits_no_longer(self, transport: "TlsTransport") -> None:
-        self._unfinished.pop(transport, None)
-
-    def take_turn(self, transport: "TlsTransport") -> bool:
-        """Whether it may go on with its handshake now; otherwise `shake_hands` is called in a later turn."""
-        if not self._is_due:
-            self._is_due = True
-            self.loop.call_soon(self._next_turn)
-        if self._left and not self._queue:
-            self._left -= 1
-            return True
-        self._queue.append(transport)
-        return False
-
-    def _next_turn(self) -> None:
-        self._is_due = False
-        self._left = HANDSHAKES_PER_TURN
-        while self._queue and self._left:
-            self._left -= 1
-            self._queue.popleft().shake_hands()
-        if self._queue and not self._is_due:
-            self._is_due = True
-            self.loop.call_soon(self._next_turn)
-
-    def principal_of(self, certificate: bytes | None) -> str | None:
-        """Of a client's certificate in DER, if it has sent one. LoginRefused if it gives no name."""
-        if certificate is None:
-            return None
-        try:
-            subject = subject_of_certificate(certificate)
-        except InvalidDer as error:
-            raise LoginRefused(f"the subject of the certificate cannot be read: {error}") from error
-        return f"User:{self.settings.mapping.name(subject)}"
-
-
 class TlsTransport(asyncio.BufferedProtocol):
     """To the socket's transport a protocol, to the channel a transport."""
 
@@ -182,18 +72,20 @@ class TlsTransport(asyncio.BufferedProtocol):
         "_listener",
         "_outgoing",
         "_read",
+        "_rest",
         "_socket_transport",
         "_timer",
         "_tls",
     )
 
-    def __init__(self, listener: TlsListener, channel: SecuredChannel) -> None:
+    def __init__(self, listener: "TlsListener", channel: SecuredChannel) -> None:
         self._listener = listener
         self._channel = channel
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls: ssl.SSLObject  # when its handshake begins: it takes most of the memory
         self._read: Callable[[int, memoryview], int]
+        self._rest = _NOTHING  # ciphertext that OpenSSL has not got yet
         self._socket_transport: asyncio.Transport
         self._descriptor = -1
         self._timer: asyncio.TimerHandle | None = None  # of the handshake
@@ -234,26 +126,29 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._channel.resume_writing()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._listener.ciphertext
+        ciphertext = self._listener.ciphertext
+        return ciphertext if self._is_open else ciphertext[:HANDSHAKE_BYTES]
 
     def buffer_updated(self, count: int) -> None:
         if self._is_over:
             return
         data = self._listener.ciphertext[:count]
         if self._is_open:
-            self._incoming.write(data)
-            self._deliver()
+            self._take(data)
             return
-        if not self._has_begun and data[0] != HANDSHAKE_RECORD:
-            is_http = bytes(data[:4]) in _HTTP
-            self._fail(
-                "an HTTP client on a TLS listener"
-                if is_http
-                else "a client without TLS on a TLS listener: check security.protocol"
-            )
-            return
-        self._has_begun = True
         self._listener.waits_no_longer(self)
+        if not self._has_begun:
+            data = memoryview(bytes(self._rest) + data)
+            refusal = refusal_of_hello(bytes(data[:HELLO_BEGINS]))
+            if refusal is not None:
+                self._fail(refusal)
+                return
+            if len(data) < HELLO_BEGINS:
+                self._rest = data
+                self._listener.wait_for(self)
+                return
+            self._rest = _NOTHING
+        self._has_begun = True
         self._incoming.write(data)
         if self._is_paused:
             return  # a new connection that is to wait: it shakes hands when it is resumed
@@ -262,6 +157,26 @@ class TlsTransport(asyncio.BufferedProtocol):
         elif not self._is_queued:
             self._is_queued = True
             self._socket_transport.pause_reading()  # what comes meanwhile stays in the socket
+
+    def _take(self, data: memoryview) -> None:
+        if self._rest:  # the channel has paused before it had all of it
+            self._rest = memoryview(bytes(self._rest) + data)
+        elif len(data) <= FED_BYTES:  # as most
+            self._incoming.write(data)
+        else:
+            self._rest = data
+        self._deliver()
+        if self._rest.obj is data.obj:
+            self._rest = memoryview(bytes(self._rest))  # the next connection has the buffer
+
+    def _feed(self) -> bool:
+        """Gives OpenSSL the next piece; whether there is one."""
+        rest = self._rest
+        if not rest:
+            return False
+        self._incoming.write(rest[:FED_BYTES])
+        self._rest = rest[FED_BYTES:] if len(rest) > FED_BYTES else _NOTHING
+        return True
 
     # --- the handshake -----------------------------------------------------------------------------------
 
@@ -285,7 +200,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._listener.wait_for(self)
             return
         except ssl.SSLError as error:
-            self._fail(_explain(error))
+            self._fail(explain(error))
             return
         try:
             principal = self._listener.principal_of(self._tls.getpeercert(binary_form=True))
@@ -305,9 +220,9 @@ class TlsTransport(asyncio.BufferedProtocol):
             return  # we have not let it begin yet: there are too many new connections
         self._fail(f"not finished after {HANDSHAKE_S_MAX:.0f} seconds")
 
-    def give_way(self) -> None:
+    def give_way(self, reason: str) -> None:
         self._listener.waits_no_longer(self)
-        self._fail(f"{UNFINISHED_MAX} later ones are not finished either")
+        self._fail(reason)
 
     def _fail(self, reason: str) -> None:
         """Closes the connection; the client gets OpenSSL's alert, if there is one."""
@@ -339,13 +254,13 @@ class TlsTransport(asyncio.BufferedProtocol):
                     self._close_notify_came()
             # A record has 16 KiB at the most. Where there is no ciphertext left, there is none behind it: to
             # ask would cost an exception for each request.
-            if filled < size and incoming.pending and filled:
+            if filled < size and filled and (incoming.pending or self._rest):
                 filled += self._read_more(view, filled)
             if self._outgoing.pending:  # a key update is answered
                 self._send()
             if filled:
                 channel.buffer_updated(filled)
-            if filled < size:
+            if filled < size and (self._is_over or not self._feed()):
                 return
 
     def _read_more(self, view: memoryview, filled: int) -> int:
@@ -354,25 +269,29 @@ class TlsTransport(asyncio.BufferedProtocol):
         """
         left = before = len(view) - filled
         read = self._read
-        try:
-            while left:
-                count = read(left, view[-left:])
-                if not count:
-                    self._close_notify_came()
+        while left:
+            try:
+                while left:
+                    count = read(left, view[-left:])
+                    if not count:
+                        self._close_notify_came()
+                        return before - left
+                    left -= count
+            except ssl.SSLError as error:
+                self._read_failed(error)
+                if not isinstance(error, ssl.SSLWantReadError) or not self._feed():
                     break
-                left -= count
-        except ssl.SSLError as error:
-            self._read_failed(error)
         return before - left
 
     def _read_failed(self, error: ssl.SSLError) -> int:
         if isinstance(error, ssl.SSLZeroReturnError):
             self._close_notify_came()
         elif not isinstance(error, ssl.SSLWantReadError):
-            self._channel.close(f"TLS failed: {_explain(error)}")
+            self._channel.close(f"TLS failed: {explain(error)}")
         return 0
 
     def _close_notify_came(self) -> None:
+        self._rest = _NOTHING
         self._listener.loop.call_soon(self._ended)
 
     def _ended(self) -> None:
@@ -396,6 +315,20 @@ class TlsTransport(asyncio.BufferedProtocol):
             if sent == len(data):
                 return
         transport.write(memoryview(data)[sent:])
+
+    def _send_all(self, pieces: list[bytes]) -> None:
+        """The same for several pieces."""
+        transport = self._socket_transport
+        sent = 0
+        if pieces and not transport.get_write_buffer_size() and not transport.is_closing():
+            try:
+                sent = writev(self._descriptor, pieces)
+            except OSError:
+                sent = 0
+        for piece in pieces:
+            if sent < len(piece):
+                transport.write(memoryview(piece)[sent:])
+            sent = max(0, sent - len(piece))
 
     # --- what a channel asks of its transport ------------------------------------------------------------
 
@@ -444,14 +377,22 @@ class TlsTransport(asyncio.BufferedProtocol):
             if len(data) <= RECORD_BYTES:
                 self._tls.write(data)
             else:
-                view, start = memoryview(data), 0
-                while start < len(view):
-                    start += self._tls.write(view[start : start + ENCRYPTED_BYTES])
-                    self._send()
+                self._write_long(memoryview(data))
         except ssl.SSLError as error:
-            self._channel.close(f"TLS failed: {_explain(error)}")
+            self._channel.close(f"TLS failed: {explain(error)}")
             return
         self._send()
+
+    def _write_long(self, data: memoryview) -> None:
+        """In records, some of which leave together."""
+        sealed: list[bytes] = []
+        for start in range(0, len(data), RECORD_BYTES):
+            self._tls.write(data[start : start + RECORD_BYTES])
+            sealed.append(self._outgoing.read())
+            if len(sealed) * RECORD_BYTES >= ENCRYPTED_BYTES:
+                self._send_all(sealed)
+                sealed = []
+        self._send_all(sealed)
 
     def writelines(self, parts: list[bytes | bytearray | memoryview]) -> None:
         self.write(b"".join(parts))  # joined, since each write makes a record of its own
@@ -476,13 +417,3 @@ class TlsTransport(asyncio.BufferedProtocol):
                 pass  # the client's own close_notify is not waited for
         self._send()
         self._is_over = True
-
-
-def _explain(error: ssl.SSLError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the client's certificate is not accepted: {error.verify_message}"
-    reason = error.reason or ""
-    for ending, said in _REASONS:
-        if reason.endswith(ending):
-            return said
-    return reason.replace("_", " ").lower() or str(error)

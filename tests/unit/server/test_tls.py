@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -13,8 +14,16 @@ import pytest
 from harness.certificates import Authority
 from headrace.node.listener_security import TlsSettings, tls_settings
 from headrace.server.listeners import CannotListen
-from headrace.server.tls import HANDSHAKE_S_MAX, HANDSHAKES_PER_TURN, TlsListener, TlsTransport
+from headrace.server.tls import (
+    FED_BYTES,
+    HANDSHAKE_BYTES,
+    HANDSHAKE_S_MAX,
+    RECORD_BYTES,
+    TlsTransport,
+)
 from headrace.server.tls_context import dialling_context, load_certificates, outgoing_context
+from headrace.server.tls_listener import HANDSHAKES_PER_TURN, UNFINISHED_MAX, TlsListener
+from headrace.server.tls_refusals import HELLO_BYTES_MAX
 
 
 @pytest.fixture(scope="module")
@@ -290,6 +299,71 @@ def test_what_is_longer_than_a_record_arrives_whole(connect: Connect) -> None:
     assert client.said() == long
 
 
+class Spy:
+    """A buffer of OpenSSL's that notes how much passes it at once."""
+
+    def __init__(self, buffer: ssl.MemoryBIO) -> None:
+        self._buffer = buffer
+        self.most = 0
+
+    @property
+    def pending(self) -> int:
+        return self._buffer.pending
+
+    def write(self, data: memoryview) -> int:
+        self.most = max(self.most, self._buffer.pending + len(data))
+        return self._buffer.write(data)
+
+    def read(self) -> bytes:
+        self.most = max(self.most, self._buffer.pending)
+        return self._buffer.read()
+
+
+def test_a_connection_keeps_no_more_memory_than_for_a_few_records(connect: Connect, loop: Loop) -> None:
+    """OpenSSL's buffers never shrink: one large request would be paid for as long as its connection lives."""
+    client = connect(channel=Channel(buffer_bytes=1 << 18))
+    client.shake_hands()
+    incoming, outgoing = Spy(client.server._incoming), Spy(client.server._outgoing)
+    client.server._incoming, client.server._outgoing = cast(Any, incoming), cast(Any, outgoing)
+    long = bytes(range(256)) * 4000
+    client.send(long)
+    assert client.channel.received == long
+    client.server.write(long)
+    assert client.said() == long
+    assert FED_BYTES / 2 < incoming.most <= FED_BYTES
+    assert RECORD_BYTES < outgoing.most < RECORD_BYTES + 256
+
+
+def test_a_paused_channel_that_has_much_to_come_gets_it_when_it_resumes(connect: Connect, loop: Loop) -> None:
+    """What OpenSSL has not got yet was in a buffer that other connections use meanwhile."""
+    channel = Channel(buffer_bytes=1000)
+    channel.pauses_after = 100_000
+    client = connect(channel=channel)
+    client.shake_hands()
+    long = os.urandom(200_000)
+    client.send(long)
+    assert channel.received == long[:100_000]
+    listener_of(client).ciphertext[:] = bytes(len(listener_of(client).ciphertext))
+    client.send(b"more")  # the socket's transport may have received it before it was paused
+    channel.pauses_after = None
+    client.server.resume_reading()
+    loop.turn()
+    assert channel.received == long + b"more"
+
+
+def test_a_goodbye_behind_much_data(connect: Connect, loop: Loop) -> None:
+    client = connect()
+    client.shake_hands()
+    long = os.urandom(150_000)
+    client.tls.write(long)
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.unwrap()
+    client.exchange()
+    loop.turn()
+    loop.turn()
+    assert (client.channel.received, client.channel.events) == (long, ["eof"])
+
+
 def test_what_the_socket_does_not_take_is_left_to_the_loop(connect: Connect) -> None:
     """And all that is sent after it, in its order."""
     client = connect()
@@ -406,6 +480,65 @@ def test_clients_that_do_not_speak_tls(connect: Connect, first: bytes, reason: s
         assert event == f"TLS handshake failed: {reason}"
     assert client.socket.is_closed
     assert listener_of(client).connections.handshakes_failed == 1
+
+
+def hello(announced: int, *, piece: int = 40) -> bytes:
+    """The beginning of a hello of so many bytes, in a record of `piece` bytes."""
+    message = b"\x01" + announced.to_bytes(3, "big") + b"\x03\x03" + bytes(100)
+    return b"\x16\x03\x01" + piece.to_bytes(2, "big") + message[:piece]
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (hello(HELLO_BYTES_MAX + 1), f"a hello of {HELLO_BYTES_MAX + 1} bytes"),
+        (hello(0xFFFFFF), "a hello of 16777215 bytes"),
+        (hello(500, piece=3) + hello(131_000), "its hello comes in pieces of a few bytes"),
+        (hello(HELLO_BYTES_MAX), ""),
+        (hello(500, piece=4), ""),
+        (hello(500)[:8], ""),
+    ],
+)
+def test_a_hello_that_announces_too_much(connect: Connect, first: bytes, at_once: int, reason: str) -> None:
+    """OpenSSL would take memory for all of it at once."""
+    client = connect()
+    for start in range(0, len(first), at_once):
+        client.give(first[start : start + at_once])
+    assert client.channel.events == ([f"TLS handshake failed: {reason}"] if reason else [])
+    assert client.socket.is_closed is bool(reason)
+
+
+def test_who_has_sent_half_a_header_gives_way_too(connect: Connect) -> None:
+    first = connect()
+    first.give(b"\x16")
+    listener = listener_of(first)
+    others = [connect(listener) for _ in range(UNFINISHED_MAX)]
+    for other in others:
+        other.give(b"\x16\x03")
+    assert first.channel.events == ["TLS handshake failed: 250 later ones are not finished either"]
+    assert not any(other.channel.events for other in others)
+
+
+def test_little_is_received_before_the_handshake_is_over(connect: Connect) -> None:
+    client = connect()
+    assert len(client.server.get_buffer(-1)) == HANDSHAKE_BYTES
+    client.shake_hands()
+    assert len(client.server.get_buffer(-1)) > HANDSHAKE_BYTES
+
+
+def test_a_handshake_byte_by_byte(connect: Connect) -> None:
+    client = connect()
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.do_handshake()
+    for byte in client._outgoing.read():
+        client.give(bytes([byte]))
+        while client.server._is_queued:
+            cast(Any, listener_of(client).loop).turn()
+    client._incoming.write(client.socket.sent())
+    client.shake_hands()
+    client.send(b"hello")
+    assert client.channel.received == b"hello"
 
 
 def test_a_client_that_hangs_up_before_or_never_begins(connect: Connect, loop: Loop) -> None:

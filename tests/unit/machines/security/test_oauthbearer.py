@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from typing import Any
 
@@ -83,6 +84,18 @@ class TestMessage:
             read_message(message)
 
 
+def longest_text(things: list[Any]) -> int:
+    """Of those that the things refer to, directly or not."""
+    longest = 0
+    while things:
+        thing = things.pop()
+        if isinstance(thing, str | bytes):
+            longest = max(longest, len(thing))
+        elif not isinstance(thing, type):
+            things += gc.get_referents(thing)
+    return longest
+
+
 class TestConversation:
     def test_a_valid_token(self) -> None:
         login = BearerLogin()
@@ -117,7 +130,7 @@ class TestConversation:
         long = b"x" * 30_000
         login.read(b"n,a=" + long + b",\x01auth=Bearer " + long + b"\x01\x01")
         login.refuse("the token has expired", error_json())
-        assert len(repr(vars(login))) < 1000
+        assert longest_text(list(vars(login).values())) < 1000
 
     def test_after_a_message_that_cannot_be_read_the_login_is_over(self) -> None:
         login = BearerLogin()
