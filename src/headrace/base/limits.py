@@ -86,6 +86,10 @@ MEMBERS_BYTES_MAX = 256 * 1024 * 1024
 MEMBER_OVERHEAD_BYTES = 1024
 MEMBER_STAYS_BYTES_MAX = 4 * 1024
 
+# Characters of a client id that quotas remember. A client can say 32,767 of them, and another id in each
+# request. Longer ones are looked up each time, and their meters keep a hash.
+QUOTA_CLIENT_ID_CHARACTERS_MAX = 250
+
 # Characters of a config's key or value. Kafka's; a value is kept in memory and in every snapshot. At the
 # limit: INVALID_CONFIG.
 CONFIG_CHARACTERS_MAX = 32_767

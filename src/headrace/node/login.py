@@ -129,6 +129,7 @@ class Login:
         elif self.state is not State.MECHANISM:
             response = SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
             return self._refuse(request, response, "a second SaslHandshake")
+        request.is_exempt = True
         if request.version == 0:
             response = SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, mechanisms=offered)
             return self._refuse(request, response, "SaslHandshake of version 0, without frames behind it")
@@ -158,6 +159,7 @@ class Login:
                 error_message="SaslAuthenticate request received before SaslHandshake",
             )
             return self._refuse(request, response, "SaslAuthenticate out of turn")
+        request.is_exempt = True
         assert self._exchange is not None
         parked: CheckedLogin | None = None
 

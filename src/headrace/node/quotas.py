@@ -11,6 +11,7 @@ Connections of other nodes to controllers, and those of the process itself, have
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from headrace.base.limits import QUOTA_CLIENT_ID_CHARACTERS_MAX
 from headrace.base.numbers import INT32_MAX
 from headrace.base.time import Instant, Now
 from headrace.machines.metadata.image import ClusterImage
@@ -34,11 +35,6 @@ KINDS = (PRODUCE, FETCH, REQUEST, MUTATION, CONNECTION)
 
 # Requests whose bytes count for producer_byte_rate.
 WITH_RECORDS = frozenset((ApiKey.PRODUCE, ApiKey.APPEND_AT))
-
-# Logins, which have no throttle time, and requests of other brokers; their fetches say so themselves.
-EXEMPT = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.WRITE_TXN_MARKERS))
-
-BROKERS_SINCE = 4  # version of AddPartitionsToTxn: later ones are for brokers alone
 
 # Clients whose meters are remembered: then all are looked up again. Some 2 MB.
 CLIENTS_MAX = 10_000
@@ -196,7 +192,8 @@ class Quotas:
             self._look_at_version()  # meters of others may have been dropped
             if len(self._clients) >= CLIENTS_MAX:
                 self._clients.clear()
-            self._clients[key] = meters
+            if client_id is None or len(client_id) <= QUOTA_CLIENT_ID_CHARACTERS_MAX:
+                self._clients[key] = meters
         connection.meters = meters
         return meters
 
@@ -219,9 +216,7 @@ class Quotas:
         `told_ms` is what its handler, or the controller, has said already.
         """
         api_key = request.route.api_key
-        if request.is_exempt or api_key in EXEMPT:
-            return told_ms
-        if api_key == ApiKey.ADD_PARTITIONS_TO_TXN and request.version >= BROKERS_SINCE:
+        if request.is_exempt:
             return told_ms
         meters = self.of(now, request.connection, request.client_id)
         if meters is None:

@@ -149,7 +149,7 @@ class Request:
     body: Any
     is_usual: bool = False  # of the kind that a fast path remembers; its handler says so
     size: int = 0  # of its frame
-    is_exempt: bool = False  # from quotas: another broker sent it; its handler says so
+    is_exempt: bool = False  # from quotas: a login, or of another broker; its handler says so
     token_id: str | None = None  # of the delegation token that it names by a secret; its handler says so
 
 

@@ -10,8 +10,10 @@ them: meters that are idle go, and at the limit further clients share one meter 
 """
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from headrace.base.limits import QUOTA_CLIENT_ID_CHARACTERS_MAX
 from headrace.base.time import Instant
 from headrace.machines.security.acl_rules import host_text
 from headrace.machines.security.rates import DEFAULT_WINDOWS, Rate, TokenBucket, Windows
@@ -128,11 +130,21 @@ class ClientQuotas(Generic[M]):
             return None
         entity, bound = found
         # who counts together: those that the level does not tell apart
-        key = (None if entity.user is None else user, None if entity.client_id is None else client_id)
+        key = (
+            None if entity.user is None else user,
+            None if entity.client_id is None else _short(client_id),
+        )
         return self._meters.get(key, entity, bound, now)
 
     def __len__(self) -> int:
         return len(self._meters)
+
+
+def _short(client_id: str) -> str:
+    """It, or what stands for one that is too long to be kept."""
+    if len(client_id) <= QUOTA_CLIENT_ID_CHARACTERS_MAX:
+        return client_id
+    return f"sha256\0{sha256(client_id.encode()).hexdigest()}"
 
 
 def levels(user: str, client_id: str) -> tuple[QuotaEntity, ...]:

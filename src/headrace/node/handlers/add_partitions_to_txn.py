@@ -54,6 +54,7 @@ class AddPartitionsToTxn:
             request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME
         ):
             return refused_whole(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        request.is_exempt = is_batched
         transactions = body.transactions if is_batched else [only_transaction(body)]
         shards: list[Shard[Any]] = []
         results = [

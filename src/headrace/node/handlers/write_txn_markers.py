@@ -66,6 +66,7 @@ class WriteTxnMarkers:
         body: WriteTxnMarkersRequest = request.body
         if not self._may_end_transactions(request):
             return told(body, {}, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        request.is_exempt = True
         awaited: list[Awaited] = []
 
         def write(marker: WritableTxnMarker, topic: str, index: int) -> ErrorCode:
