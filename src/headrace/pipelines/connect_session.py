@@ -44,6 +44,8 @@ def _local_session(master: str, settings: Mapping[str, str]) -> Any:
     from pyspark.sql.connect.session import SparkSession
 
     os.environ["SPARK_LOCAL_REMOTE"] = "1"  # stopping the session stops the server, too
+    # The server runs data sources with this Python; see headrace.spark.worker_python for what it saves.
+    os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"]
     options = {**settings, "spark.connect.grpc.binding.address": LOOPBACK}
     options["spark.connect.grpc.binding.port"] = "0"
     SparkSession._start_connect_server(master, options)  # leaves those options that a session takes

@@ -6,6 +6,7 @@ that writes it, so that nothing has to exist and no data is read.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipelines import relations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.pipelines.definitions import Definitions
 
 SERVERS_OPTION = "kafka.bootstrap.servers"
+GROUP_OPTIONS = ("kafka.group.id", "groupidprefix")
 
 
 class Frames:
@@ -33,9 +35,14 @@ class Frames:
         self._servers = servers
         self._schemas: dict[str, str] = {}
 
-    def frame(self, flow: Flow) -> Any:
-        """All rows of the flow's query, also those that do not meet expectations."""
-        return self._frame(flow, self._provided)
+    def frame(self, flow: Flow, query: str | None = None) -> Any:
+        """All rows of the flow's query, also those that do not meet expectations.
+
+        Streams commit their progress to a group of this query, so that lag and retention go by it; two
+        queries that read a topic do not share one.
+        """
+        group = f"{self._graph.name}.{query or flow.name}"
+        return self._frame(flow, partial(self._provided, group=group), group)
 
     def rows(self, dataset: str) -> Any:
         """The rows of a table or materialized view so far, as a batch."""
@@ -72,7 +79,7 @@ class Frames:
         shown = [one for one in fields if not (flow.expectations and one.name in OWN_COLUMNS)]
         return ", ".join(f"{one.name} {one.dataType.simpleString()}" for one in shown)
 
-    def _frame(self, flow: Flow, provide: relations.Provide) -> Any:
+    def _frame(self, flow: Flow, provide: relations.Provide, group: str | None = None) -> Any:
         def tune(source: Any, is_stream: bool) -> None:
             if source.format == TOPIC_FORMAT:
                 if self._servers is not None:
@@ -80,6 +87,9 @@ class Frames:
                 limit = flow.settings.offsets_per_trigger_max
                 if is_stream and limit is not None:
                     source.options["maxOffsetsPerTrigger"] = str(limit)
+                given = {name.lower() for name in source.options}
+                if is_stream and group is not None and given.isdisjoint(GROUP_OPTIONS):
+                    source.options["kafka.group.id"] = group
 
         relation = relations.rewritten(self._plans[flow.name], provide, tune)
         return relations.frame_of(relation, self._spark)
@@ -88,11 +98,12 @@ class Frames:
         writer = self._graph.flows_into(name)[0]
         return relations.relation_of(kept_rows(writer, self._frame(writer, self._inlined)))
 
-    def _provided(self, name: str, is_stream: bool) -> Any:
+    def _provided(self, name: str, is_stream: bool, group: str | None = None) -> Any:
         dataset = self._graph.datasets[name]
         writer = self._graph.flows_into(name)[0]
         if dataset.kind == VIEW:
-            return relations.relation_of(kept_rows(writer, self._frame(writer, self._provided)))
+            provide = partial(self._provided, group=group)
+            return relations.relation_of(kept_rows(writer, self._frame(writer, provide, group)))
         path = self._catalog.view(name) if dataset.kind == MATERIALIZED else self._catalog.table(name)
         assert path is not None, f"{name} is written before it is read"
         schema = None if dataset.format == LAKE_FORMAT else self._schema(writer)

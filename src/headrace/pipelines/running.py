@@ -195,9 +195,9 @@ class Runner:
         else:
             rows = kept_rows(flow, counted)
             if flow.has_dead:
-                started.append(self._start_dead(flow, frame))
+                started.append(self._start_dead(flow))
         self._begin(flow.name, flow, rows, target.format, options)
-        started += [self._start_dead(one, self.frames.frame(one)) for one in self._views_of(flow)]
+        started += [self._start_dead(one) for one in self._views_of(flow)]
         return started
 
     def _views_of(self, flow: Flow) -> list[Flow]:
@@ -211,13 +211,14 @@ class Runner:
                     found.update((one.name, one) for one in self._views_of(writer))
         return list(found.values())
 
-    def _start_dead(self, flow: Flow, frame: Any) -> str:
+    def _start_dead(self, flow: Flow) -> str:
         """Dead letters of a table or a view: a query of their own."""
         options = _dead_options(flow)
         if self._servers is not None:
             options[SERVERS_OPTION] = self._servers
         name = f"{flow.name}.dead"
-        self._begin(name, flow, dead_rows(frame, flow.expectations), TOPIC_FORMAT, options)
+        rows = dead_rows(self.frames.frame(flow, name), flow.expectations)
+        self._begin(name, flow, rows, TOPIC_FORMAT, options)
         return name
 
     def _begin(self, name: str, flow: Flow, rows: Any, format: str, options: dict[str, str]) -> None:

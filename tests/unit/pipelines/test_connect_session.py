@@ -74,6 +74,9 @@ def test_a_server_on_this_computer_has_a_port_of_its_own(session: Any) -> None:
     assert made["remote"] == "sc://localhost:4711"
     assert made["spark.sql.session.timeZone"] == "Europe/Paris"
     assert os.environ["SPARK_LOCAL_REMOTE"] == "1"
+    os.environ["PYSPARK_PYTHON"] = "a-python"
+    session()
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == "a-python"
     session(**{"spark.log.level": "INFO"})
     assert ConnectSession.started["spark.log.level"] == "INFO"
 

@@ -111,7 +111,8 @@ def test_dead_letters_of_tables_have_a_query_of_their_own(spark: FakeSpark, tmp_
     assert spark.started["clean.dead"].settings["kafka.bootstrap.servers"] == "b:1"
     assert calls(spark, "clean") == ["observe", "where", "select"]
     assert spark.started["clean"].settings["path"] == str(tmp_path / "storage/headrace/tables/clean")
-    assert spark.started["clean"].frame.reads[0].options == {"kafka.bootstrap.servers": "b:1"}
+    read = spark.started["clean"].frame.reads[0].options
+    assert read == {"kafka.bootstrap.servers": "b:1", "kafka.group.id": "p.clean"}
     (read,) = spark.started["further"].frame.reads
     assert read.reads == ("parquet tables/clean stream `value` string",)
     assert [path.rpartition("headrace/")[2] for path, _ in spark.saved if path] == [
@@ -324,4 +325,23 @@ def test_limits_of_flows(spark: FakeSpark, tmp_path: Path) -> None:
     )
     text = text.replace('target="out"', 'target="out", spark_conf={"headrace.max.offsets": "10"}')
     runner(spark, tmp_path, text).run()
-    assert spark.started["clean"].frame.reads[0].options == {"maxOffsetsPerTrigger": "10"}
+    options = spark.started["clean"].frame.reads[0].options
+    assert options == {"maxOffsetsPerTrigger": "10", "kafka.group.id": "p.clean"}
+
+
+def test_each_query_commits_to_a_group_of_its_own(spark: FakeSpark, tmp_path: Path) -> None:
+    runner(spark, tmp_path, TABLES).run()
+    groups = {
+        name: started.frame.reads[0].options["kafka.group.id"]
+        for name, started in spark.started.items()
+        if name != "further"  # reads a table
+    }
+    assert groups == {"clean": "p.clean", "clean.dead": "p.clean.dead"}
+    given = VIEW_AND_SINK.replace("return clicks_topic()", 'return spark.readStream.format("headrace")')
+    for option in ("kafka.group.id", "groupIdPrefix"):
+        text = given.replace('format("headrace")', f'format("headrace").option("{option}", "own").load("t")')
+        other = tmp_path / option
+        other.mkdir()
+        runner(spark, other, text).run()
+        (view,) = spark.started["clean"].frame.reads
+        assert view.reads[0].options == {option: "own"}
