@@ -27,7 +27,7 @@ from headrace.client.security.sasl import Scram
 
 TOPICS = ["T1", "T3", "T4", "T5", "coordination", "first", "warm-up"]
 GROUPS = "commits-"
-PLAINTEXT, CORE = "plaintext", "plaintext, network core"
+PLAINTEXT = "plaintext"
 RULES, TLS = "rules and quotas", "SASL_SSL"
 IDLE_CONNECTIONS = 500
 IDLE_LIMIT_KB = 64.0
@@ -40,10 +40,6 @@ class Way(NamedTuple):
     broker: Broker
     bootstrap: str
     login: Login
-
-
-class NetworkCore(Headrace):
-    uses_core = True
 
 
 class Aim(NamedTuple):
@@ -61,15 +57,13 @@ AIMS = {
     "T4": {
         (RULES, PLAINTEXT): 0.95,
         (RULES, "kafka"): 1.4,
-        (TLS, PLAINTEXT): 0.75,
-        (TLS, CORE): 0.5,
+        (TLS, PLAINTEXT): 0.5,
         (TLS, "kafka"): 1.3,
     },
     "T5": {
         (RULES, PLAINTEXT): 0.95,
         (RULES, "kafka"): 1.5,
-        (TLS, PLAINTEXT): 0.75,
-        (TLS, CORE): 0.5,
+        (TLS, PLAINTEXT): 0.5,
         (TLS, "kafka"): 1.0,
     },
     "commits": {(RULES, PLAINTEXT): 0.95},
@@ -101,9 +95,8 @@ def run(bench: Bench) -> None:
             _warm_up(bench, way)
             delete_topic(way.broker, "warm-up")
         figures = Figures()
-        without_core = [way for way in ways if way.name != CORE]
-        _produce(bench, without_core, figures)
-        _consume(bench, without_core, figures)
+        _produce(bench, ways, figures)
+        _consume(bench, ways, figures)
         for row, connections, requests in (("T4", 1, 30_000), ("T5", 50, 150_000)):
             _ping_pong(bench, ways, figures, row, connections, requests)
         ours = [way for way in ways if way.name in (PLAINTEXT, _named(RULES, "headrace"))]
@@ -122,11 +115,10 @@ def _named(way: str, kind: str) -> str:
 def _ways(bench: Bench) -> Iterator[list[Way]]:
     with ExitStack() as running:
         ways = []
-        for name, kind in ((PLAINTEXT, Headrace), (CORE, NetworkCore)):
-            directory = running.enter_context(bench.directory())
-            bench.say(f"starting headrace, {name}")
-            plain = running.enter_context(kind(directory, SETTINGS))
-            ways.append(Way(name, plain, plain.bootstrap, generators.NOBODY))
+        directory = running.enter_context(bench.directory())
+        bench.say(f"starting headrace, {PLAINTEXT}")
+        plain = running.enter_context(Headrace(directory, SETTINGS))
+        ways.append(Way(PLAINTEXT, plain, plain.bootstrap, generators.NOBODY))
         for name, broker_kind in bench.kinds.items():
             directory = running.enter_context(bench.directory())
             bench.say(f"starting {name}, with security")

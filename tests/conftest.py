@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--network-core",
         choices=("on", "off"),
-        default="off",
+        default="on",
         help="whether brokers use the compiled network core, or asyncio's transports",
     )
     parser.addoption("--nodes", type=int, default=1, help="how many nodes the broker consists of")

@@ -1,6 +1,6 @@
 """Clients on listeners with TLS and SASL: confluent-kafka and our own, who gets in and who does not.
 
-Each runs with asyncio's transports, and with the compiled network core where there is no TLS.
+Each runs with asyncio's transports, and with the compiled network core.
 """
 
 from __future__ import annotations

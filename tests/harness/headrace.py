@@ -19,7 +19,7 @@ READY = re.compile(r"^ready (\S+)$", re.MULTILINE)
 class Headrace(Broker):
     name = "headrace"
     start_timeout_s = 30.0
-    uses_core = False  # the compiled network core, where there is one; else asyncio's transports
+    uses_core = True  # the compiled network core, where there is one; else asyncio's transports
     command: tuple[str, ...] = COMMAND
     environment: dict[str, str] | None = None  # of its process; None: this one's
 

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Compiled network core of plaintext listeners, for Linux: epoll, receive, framing and send.
+"""Compiled network core of a node's listeners, for Linux: epoll, receive, framing and send.
 
 It runs in the event loop's own thread: the loop calls `turn` when the core's epoll descriptor is readable. A
 turn receives from every connection that has something, hands whole frames to the node where they lie, in the
@@ -7,7 +7,8 @@ receive buffer that all connections share, and sends the small answers of its ba
 one reading of the clock, so it is short; a turn is, too, so that timers, jobs and peers have theirs.
 
 `CoreTransport` is what asyncio's transport is to a `Channel`. All that is not usual is the channel's own
-code: frames in pieces, wrong ones, files, memory, holds. So both connections do the same, byte by byte.
+code: frames in pieces, wrong ones, files, memory, holds. So both connections do the same, byte by byte. Of a
+TLS listener it is the transport of a `TlsTransport`, which decrypts for the channel.
 """
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -101,7 +102,9 @@ cdef class CoreTransport:
     """One connection's socket. What waits to be sent is one queue, so that answers stay in order."""
 
     cdef Core _core
-    cdef object _channel, _connection, _handle, _socket
+    cdef object _channel  # or what decrypts for it
+    cdef object _connection, _handle  # None: its bytes are no frames, they are encrypted
+    cdef object _socket
     cdef int _descriptor
     cdef uint32_t _watched  # the events that the kernel was asked for; 0: not even registered
     cdef bint _is_paused  # by the channel, as are the limits below
@@ -119,8 +122,9 @@ cdef class CoreTransport:
     def __cinit__(self, Core core, socket, channel):
         self._core = core
         self._channel = channel
-        self._connection = channel.connection
-        self._handle = channel._handle
+        if not channel.decrypts:
+            self._connection = channel.connection
+            self._handle = channel._handle
         self._socket = socket
         self._descriptor = socket.fileno()
         self._high, self._low = 64 * 1024, 16 * 1024
@@ -164,6 +168,16 @@ cdef class CoreTransport:
         """Now, as far as the socket takes it; the rest is kept as it is, without a copy."""
         if not self._is_closing:
             self._put(data)
+            self._send()
+
+    def gather(self, bytes data):
+        """The same at the end of the batch."""
+        if not self._is_closing:
+            self._gather(data)
+
+    def send_gathered(self):
+        """What was gathered, now."""
+        if self._is_gathered:
             self._send()
 
     def writelines(self, parts):
@@ -534,7 +548,7 @@ cdef class Core:
         cdef int reads, error
         channel = transport._channel
         for reads in range(READS):
-            if channel._buffer is None:
+            if transport._handle is not None and channel._buffer is None:
                 room = self._shared_bytes
                 count = recv(transport._descriptor, self._shared, room, MSG_DONTWAIT)
                 error = errno
@@ -550,6 +564,8 @@ cdef class Core:
                 PyBuffer_Release(&buffer)
                 if count > 0:
                     channel.buffer_updated(count)
+                    if transport._handle is not None:
+                        channel._turn_began_at = 0.0  # here `_lasts_long` sees to the others' turn
             if count == 0:
                 channel.eof_received()
                 transport.close()

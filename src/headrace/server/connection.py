@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headrace.server.core_listener import Core
     from headrace.server.driver import Driver
     from headrace.server.gathered_answers import GatheredAnswers
+    from headrace.server.tls import EncryptedAnswers
 
 # API key, version and correlation id: what every request begins with.
 FRAME_BYTES_MIN = 8
@@ -73,6 +74,8 @@ _size_at = struct.Struct(">i").unpack_from
 
 
 class Channel(asyncio.BufferedProtocol):
+    decrypts = False  # what its transport receives are frames
+
     __slots__ = (
         "_buffer",
         "_connections",
@@ -113,7 +116,7 @@ class Channel(asyncio.BufferedProtocol):
         self._take_effects = driver.node.take_effects
         self._rearm = driver.rearm
         self._now = connections.clock.now
-        self._gathered: GatheredAnswers | Core = connections.gathered
+        self._gathered: GatheredAnswers | Core | EncryptedAnswers = connections.gathered
         self._buffer: ReceiveBuffer | None = None  # our own; None: read into the shared one
         self._start = 0  # of what is not handled yet, in our own buffer
         self._end = 0
@@ -143,12 +146,11 @@ class Channel(asyncio.BufferedProtocol):
             return
         its_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         core = getattr(transport, "gathered", None)
+        self.is_encrypted = transport.get_extra_info("sslcontext") is not None
         if core is not None:  # the compiled one sends all that its connections gather
             self._gathered = core
-        elif transport.get_extra_info("sslcontext") is None:
+        elif not self.is_encrypted:
             self._descriptor = its_socket.fileno()
-        else:
-            self.is_encrypted = True
         self.transport.set_write_buffer_limits(high=UNSENT_BYTES_PER_CONNECTION_MAX)
         self._driver.connected(now, self.connection)
         if self.holds:
@@ -431,8 +433,7 @@ class Channel(asyncio.BufferedProtocol):
         self.active_at = self._connections.clock.now().mono
         self._connections.note_unsent(self, 0)
         self.release(WRITING)
-        if not self.outbox.is_empty:
-            self.outbox.go_on()
+        self.outbox.drained()
 
     def shown_certificate(self, principal: str) -> None:
         """The TLS handshake has ended, and the client's certificate says who it is."""

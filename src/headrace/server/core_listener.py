@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from headrace.server._core import Core as Core
     from headrace.server.connection_limits import Connections
     from headrace.server.driver import Driver
+    from headrace.server.tls import TlsTransport
 
 
 # The process has no descriptor or memory for another connection: these may be free again a moment later.
@@ -44,7 +45,7 @@ class CoreListener:
         loop: asyncio.AbstractEventLoop,
         core: "Core",
         bound: socket.socket,
-        make_channel: Callable[[], Channel],
+        make_channel: "Callable[[], Channel | TlsTransport]",
         backlog: int,
     ) -> None:
         self._loop = loop

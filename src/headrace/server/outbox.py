@@ -2,10 +2,16 @@
 
 A span of a file is read when the socket has space, a piece at a time: directly if the page cache has it, else
 in a thread, while the answers behind it wait. `connection.py` sends the answers that are in memory.
+
+A socket takes some megabytes even if its client never reads, and copying them takes milliseconds. So there is
+one piece in a turn of the loop, and pieces are short until the client has shown that it reads. Before each of
+them the thread gives up the processor: the kernel often wakes the client that was answered last on the
+processor of who answered it, and would let it wait there until the next tick of the clock.
 """
 
 from collections import deque
 from collections.abc import Iterable
+from os import sched_yield
 from typing import TYPE_CHECKING, cast
 
 from headrace.node.effects import Parts
@@ -22,6 +28,9 @@ Part = bytes | bytearray | memoryview | Span
 # How much of a file that is not in the page cache is read at a time, in a thread: what a slow reader can make
 # us hold, and enough that a disk with its read-ahead is busy.
 COLD_READ_BYTES = 1024 * 1024
+
+# The first piece of a connection. The next one is twice as long if the socket has taken all of it.
+FIRST_PIECE_BYTES = 256 * 1024
 
 # Parts are copied into one piece up to here: cheaper than telling the kernel of several.
 JOINED_BYTES_MAX = 16 * 1024
@@ -46,6 +55,8 @@ class Outbox:
         "_connections",
         "_driver",
         "_is_closed",
+        "_is_due",
+        "_piece_bytes",
         "_unsent",
         "closes_when_sent",
         "is_reading_file",
@@ -57,6 +68,8 @@ class Outbox:
         self._driver = driver
         self._unsent: deque[Part] = deque()  # its spans' files are pins, which close themselves
         self._is_closed = False
+        self._is_due = False  # it goes on in the loop's next turn
+        self._piece_bytes = FIRST_PIECE_BYTES
         self.is_reading_file = False
         self.closes_when_sent = False
 
@@ -82,19 +95,29 @@ class Outbox:
     def send(self, parts: Parts) -> None:
         """Sends at once what the page cache has; the rest waits for the disk, with the answers behind it."""
         rest = deque(parts)
-        self._send_from(rest)
+        is_next = self._send_from(rest)
         if rest and not self._channel.holds & CLOSED:
             self.add(rest)
             self._channel.hold(UNSENT)
+            if is_next:
+                self._go_on_soon()
+            else:
+                self.go_on()
+
+    def drained(self) -> None:
+        """The socket has taken what it could not take before."""
+        self._grow()
+        if self._unsent:
             self.go_on()
 
     def go_on(self) -> None:
         """Go on where the socket, or the disk, had to be awaited."""
         unsent = self._unsent
-        if self.is_reading_file:
+        if self.is_reading_file or self._is_due:
             return
-        self._send_from(unsent)
-        if not unsent:
+        if self._send_from(unsent):
+            self._go_on_soon()
+        elif not unsent:
             self._channel.release(UNSENT)
             if self.closes_when_sent:
                 self._channel.close_when_sent()
@@ -108,6 +131,18 @@ class Outbox:
                 self._cannot_read(error)
             else:
                 self.is_reading_file = True
+
+    def _go_on_soon(self) -> None:
+        self._is_due = True
+        self._driver.soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._is_due = False
+        if not self._is_closed:
+            self.go_on()
+
+    def _grow(self) -> None:
+        self._piece_bytes = min(2 * self._piece_bytes, len(self._connections.piece))
 
     def _file_was_read(self, data: bytes | OSError) -> None:
         self.is_reading_file = False
@@ -125,27 +160,33 @@ class Outbox:
         )  # of a view the loop keeps the rest without copying it
         self.go_on()
 
-    def _send_from(self, parts: "deque[Part]") -> None:
-        """Send as much as the socket takes and the page cache has, by way of the piece of
-        memory that all connections share.
+    def _send_from(self, parts: "deque[Part]") -> bool:
+        """Sends a piece of what the page cache has, if the socket takes it, by way of the memory that all
+        connections share. True: the rest has to wait for nothing but the loop's next turn.
         """
         connections, channel = self._connections, self._channel
         transport = channel.transport
         # one that is lost takes everything, and says so in the loop's next turn
         while parts and not channel.holds & (WRITING | CLOSED) and not transport.is_closing():
-            piece = connections.piece
+            piece = connections.piece[: self._piece_bytes]
+            sched_yield()
             used = self._fill(piece, parts)
             if used:
                 connections.bytes_out += used
                 transport.write(piece[:used])
-                if transport.get_write_buffer_size() and not channel.is_encrypted:
+                if not transport.get_write_buffer_size():
+                    self._grow()
+                elif not channel.is_encrypted:
                     connections.new_piece()  # the transport keeps a view of this one until it is sent
+                if parts and used == len(piece):
+                    return not channel.holds & (WRITING | CLOSED)
             elif parts and type(parts[0]) is not Span:
                 part = cast(bytes, parts.popleft())  # too big to be worth a copy
                 connections.bytes_out += len(part)
                 transport.write(part)
             else:
-                return  # not in the page cache, or not readable at all
+                break  # not in the page cache, or not readable at all
+        return False
 
     def _fill(self, piece: memoryview, parts: "deque[Part]") -> int:
         """Put the parts one behind the other until the piece is full or one is not at hand; how

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from headrace.server.core_listener import Core
     from headrace.server.http_endpoint import HttpEndpoint
     from headrace.server.peer_security import PeerSecurity
+    from headrace.server.tls import TlsTransport
     from headrace.server.tls_listener import TlsListener
     from headrace.server.tls_reload import CertificateFiles
 
@@ -220,15 +221,14 @@ class Process:
         self._prepare(bound)
         make = self._channel_maker(name)
         tls = self._tls.get(name)
-        if tls is not None:
-            wrapped = tls.transport
-            self._servers.append(
-                await loop.create_server(lambda: wrapped(make()), sock=bound, backlog=backlog)
-            )
-        elif self._core is not None:
-            self._servers.append(CoreListener(loop, self._core, bound, make, backlog))
+
+        def protocol() -> "Channel | TlsTransport":
+            return make() if tls is None else tls.transport(make())
+
+        if self._core is not None:
+            self._servers.append(CoreListener(loop, self._core, bound, protocol, backlog))
         else:
-            self._servers.append(await loop.create_server(make, sock=bound, backlog=backlog))
+            self._servers.append(await loop.create_server(protocol, sock=bound, backlog=backlog))
 
     def _tls_listeners(
         self, loop: asyncio.AbstractEventLoop, names: Collection[str]

@@ -10,7 +10,7 @@ of a connection only after the handshake, so that clients that never finish it w
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import write, writev
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -19,6 +19,8 @@ from headrace.server.tls_refusals import HELLO_BEGINS, explain, refusal_of_hello
 
 if TYPE_CHECKING:
     from headrace.node.connection import Connection
+    from headrace.server._core import CoreTransport
+    from headrace.server.connection import Channel
     from headrace.server.tls_listener import TlsListener
 
 HANDSHAKE_S_MAX = 10.0
@@ -56,11 +58,37 @@ class SecuredChannel(Protocol):
     def close(self, reason: str, /) -> None: ...
 
 
+class EncryptedAnswers:
+    """What `GatheredAnswers` is to connections without TLS, if the compiled core has the socket. An answer is
+    encrypted at once, in order, and the core sends it at the end of its batch.
+    """
+
+    __slots__ = ()
+
+    last = None  # a lone answer takes the same way
+    waiting: Mapping["Channel", object] = {}  # none: all of them are with the socket's transport
+
+    def add(self, channel: "Channel", data: bytes) -> None:
+        channel.transport.write(data)
+
+    def send_of(self, channel: "Channel") -> None:
+        cast(TlsTransport, channel.transport).send_gathered()
+
+    def forget(self, channel: "Channel") -> None:
+        """The core forgets a connection by itself."""
+
+
+ENCRYPTED_ANSWERS = EncryptedAnswers()
+
+
 class TlsTransport(asyncio.BufferedProtocol):
     """To the socket's transport a protocol, to the channel a transport."""
 
+    decrypts = True
+
     __slots__ = (
         "_channel",
+        "_core_transport",
         "_descriptor",
         "_has_begun",
         "_incoming",
@@ -87,6 +115,7 @@ class TlsTransport(asyncio.BufferedProtocol):
         self._read: Callable[[int, memoryview], int]
         self._rest = _NOTHING  # ciphertext that OpenSSL has not got yet
         self._socket_transport: asyncio.Transport
+        self._core_transport: CoreTransport | None = None  # the same one, if the compiled core has the socket
         self._descriptor = -1
         self._timer: asyncio.TimerHandle | None = None  # of the handshake
         self._has_begun = False  # the handshake, by the client
@@ -101,6 +130,8 @@ class TlsTransport(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._socket_transport = cast(asyncio.Transport, transport)
         self._descriptor = transport.get_extra_info("socket").fileno()
+        if hasattr(transport, "gather"):
+            self._core_transport = cast("CoreTransport", transport)
         self._timer = self._listener.loop.call_later(HANDSHAKE_S_MAX, self._handshake_took_too_long)
         self._channel.connection_made(cast(asyncio.Transport, self))
 
@@ -305,6 +336,9 @@ class TlsTransport(asyncio.BufferedProtocol):
         if not self._outgoing.pending:
             return
         data = self._outgoing.read()
+        if self._core_transport is not None:
+            self._core_transport.gather(data)
+            return
         transport = self._socket_transport
         sent = 0
         if not transport.get_write_buffer_size() and not transport.is_closing():
@@ -318,6 +352,9 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def _send_all(self, pieces: list[bytes]) -> None:
         """The same for several pieces."""
+        if self._core_transport is not None:
+            self._core_transport.writelines(pieces)
+            return
         transport = self._socket_transport
         sent = 0
         if pieces and not transport.get_write_buffer_size() and not transport.is_closing():
@@ -331,6 +368,14 @@ class TlsTransport(asyncio.BufferedProtocol):
             sent = max(0, sent - len(piece))
 
     # --- what a channel asks of its transport ------------------------------------------------------------
+
+    @property
+    def gathered(self) -> EncryptedAnswers | None:
+        return None if self._core_transport is None else ENCRYPTED_ANSWERS
+
+    def send_gathered(self) -> None:
+        if self._core_transport is not None:
+            self._core_transport.send_gathered()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         if name == "sslcontext":
@@ -416,4 +461,5 @@ class TlsTransport(asyncio.BufferedProtocol):
             except ssl.SSLError:
                 pass  # the client's own close_notify is not waited for
         self._send()
+        self.send_gathered()
         self._is_over = True

@@ -321,8 +321,8 @@ headrace.open.files.max int 2000 16.. medium ro
     Largest number of open segment and index files of all partitions; the least recently used are closed.
 headrace.metrics.host string 127.0.0.1 * low ro
     Address of the metrics and the schema registry, with headrace.metrics.port; with the default only programs on the same computer can reach them.
-headrace.network.core boolean false * low ro
-    Whether the compiled network core serves plaintext listeners (Linux only, a preview): many small requests are faster. Otherwise, and in an installation without compiled modules, asyncio's transports serve them.
+headrace.network.core boolean true * low ro
+    Whether the compiled network core serves the listeners (Linux only): many small requests are faster. Otherwise, and in an installation without compiled modules, asyncio's transports serve them.
 headrace.stray.retention.ms long 2592000000 -1.. medium ro
     How long the node keeps a partition directory that the metadata does not know; -1 means until `headrace strays --remove` deletes it.
 headrace.metrics.port int -1 -1..65535 low ro
