@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from harness.certificates import Authority
 from headrace.server import process as process_module
 from headrace.server.connection_limits import Connections
 from headrace.server.driver import HALTED
 from headrace.server.listeners import CannotListen
 from headrace.server.lock import DirectoryInUse
 from headrace.server.logs import Log
-from headrace.server.process import Process, boot_id
+from headrace.server.process import Process, Surroundings, boot_id, serve
 from server.fake_node import ECHO, FILL, HALT, PARK, FakeNode, request, running_server, settings
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -239,6 +242,46 @@ def test_a_halt_ends_the_process_whatever_becomes_of_the_answers(
             assert codes == [HALTED]
 
     run(story())
+
+
+@pytest.mark.parametrize("has_tls", [True, False])
+def test_a_hangup_during_the_start(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_tls: bool
+) -> None:
+    """With TLS it asks for new certificates, whenever it comes; otherwise the terminal is gone."""
+    ended: list[int] = []
+    lines: list[str] = []
+    texts: dict[str, object] = {}
+    if has_tls:
+        issued = Authority(tmp_path / "authority").issue("broker")
+        texts = {"listeners": "SSL://127.0.0.1:0", "ssl_keystore_location": issued.both}
+    monkeypatch.setattr(os, "_exit", ended.append)
+
+    async def story() -> None:
+        node: list[FakeNode] = []
+
+        def make(around: Surroundings) -> FakeNode:
+            os.kill(os.getpid(), signal.SIGHUP)  # before there are certificates
+            node.append(FakeNode(around))
+            node[0].is_ready = False  # it waits for other voters, perhaps
+            return node[0]
+
+        task = asyncio.create_task(
+            serve(settings(tmp_path / "data", **texts), log=Log(write=lines.append), make_node=make)
+        )
+        while not node:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        os.kill(os.getpid(), signal.SIGHUP)
+        while not ended and not any("certificates_loaded" in line for line in lines):
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    run(story())
+    assert bool(ended) is not has_tls
 
 
 # --- as a real process -------------------------------------------------------------------------------------

@@ -235,6 +235,7 @@ class TestNewCertificates:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         monkeypatch.setattr(tls_reload, "PERIOD_S", 0.001)
+        monkeypatch.setattr(tls_reload, "SETTLED_S", 0.001)
         file = tmp_path / "broker.pem"
 
         async def story() -> None:
@@ -341,6 +342,7 @@ class TestNewCertificates:
         self, run: Run, tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(tls_reload, "PERIOD_S", 0.001)
+        monkeypatch.setattr(tls_reload, "SETTLED_S", 0.001)
         first, second = authority.issue("broker"), authority.issue("two", "DNS:localhost")
         key = "listener.name.ssl.ssl.keystore.location"
 

@@ -421,7 +421,7 @@ async def serve(
     on_ready: Callable[[Process], None] | None = None,
     make_node: MakeNode = real_node,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. SIGHUP loads the certificates of TLS listeners again."""
+    """Serve until SIGTERM or SIGINT. SIGHUP loads certificates again; without TLS it is the end, too."""
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
 
@@ -432,13 +432,22 @@ async def serve(
             os._exit(1)  # asked twice, or nothing was accepted yet: at once
         asked_to_stop.set()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
     process = Process(settings, log=log, make_node=make_node)
+    has_tls = any(
+        any(one.uses_tls for one in listeners)
+        for listeners in (settings.served_listeners, settings.http.listeners)
+    )
+
+    def hang_up() -> None:
+        if process.certificates is not None:
+            process.certificates.reload()
+        elif not has_tls:  # else they are about to be loaded
+            stop()
+
+    for number, act in ((signal.SIGTERM, stop), (signal.SIGINT, stop), (signal.SIGHUP, hang_up)):
+        loop.add_signal_handler(number, act)
     await process.start()
     is_serving = True
-    if process.certificates is not None:
-        loop.add_signal_handler(signal.SIGHUP, process.certificates.reload)
     if on_ready is not None:
         on_ready(process)
     freeze_start()

@@ -26,6 +26,10 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 _VERIFY = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
+# A file that is replaced while it is read is read again.
+READS_MAX = 3
+
+
 class Certificates(NamedTuple):
     """What a listener shows to its clients."""
 
@@ -35,6 +39,16 @@ class Certificates(NamedTuple):
 
 def load_certificates(settings: TlsSettings) -> Certificates:
     """CannotListen names the setting that is wrong."""
+    for _ in range(READS_MAX):
+        loaded, pem = _read_certificates(settings)
+        if _identity(settings)[2] == pem:  # what OpenSSL has read is what we have looked at
+            return loaded
+    name, path, _ = _identity(settings)
+    raise CannotListen(f"{name}: {path} changes while it is read")
+
+
+def _read_certificates(settings: TlsSettings) -> tuple[Certificates, bytes]:
+    """And the text that they are from."""
     name, path, pem = _identity(settings)
     found = identities(pem)
     contexts = []
@@ -49,7 +63,7 @@ def load_certificates(settings: TlsSettings) -> Certificates:
     if len(contexts) > 1:
         others = list(zip(facts[1:], contexts[1:], strict=True))
         contexts[0].sni_callback = partial(_choose, facts[0], others)
-    return Certificates(contexts[0], facts)
+    return Certificates(contexts[0], facts), pem
 
 
 def _choose(

@@ -2,7 +2,9 @@
 are looked at every few seconds, and so are the settings that name them.
 
 A changed file is loaded into a new context, which connections that come later use; those that are open stay.
-A file that cannot be used leaves the old context in place, and is tried again when it changes once more.
+It is loaded when it has not changed for a moment: somebody may still write it, and a part of a chain of
+certificates can be loaded, too. A file that cannot be used leaves the old context in place, and is tried
+again when it changes once more, also if other settings have named it.
 """
 
 import asyncio
@@ -18,7 +20,11 @@ from headrace.server.logs import Log
 
 PERIOD_S = 5.0
 
+# So long a file that has changed must stay as it is.
+SETTLED_S = 1.0
+
 Seen = tuple[tuple[int, int, int] | None, ...]  # of each file: inode, size, time of its last change
+ReadTls = Callable[[], TlsSettings | None]  # InvalidConfig: the settings are wrong
 
 
 class Loaded(Protocol):
@@ -53,15 +59,30 @@ class CertificateFiles:
         self._listeners = listeners
         self._connections = connections
         self._log = log
-        self._seen = {name: _look_at(listener) for name, listener in listeners.items()}
+        self._seen = {name: _look_at(listener.settings) for name, listener in listeners.items()}
+        self._changing: dict[str, Seen] = {}  # what was seen of files that were not loaded yet
+        # Settings that could not be used, by those whose they are: how they are read, and what was seen of
+        # their files.
+        self._unusable: dict[str, tuple[ReadTls, Seen]] = {}
         self._timer = loop.call_later(PERIOD_S, self._look)
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(PERIOD_S, self._look)
         self._look_at_settings()
+        for name, (read, seen) in list(self._unusable.items()):
+            if _look_at(read()) != seen:
+                self.use(name, read)
         for name, listener in self._listeners.items():
-            if _look_at(listener) != self._seen[name]:
+            found = _look_at(listener.settings)
+            if found == self._seen[name]:
+                self._changing.pop(name, None)
+            elif found == self._changing.get(name):
                 self._load(name, listener)
+            else:
+                self._changing[name] = found
+        if self._changing:
+            self._timer.cancel()
+            self._timer = self._loop.call_later(SETTLED_S, self._look)
 
     def reload(self) -> None:
         """All of them, changed or not."""
@@ -70,7 +91,8 @@ class CertificateFiles:
 
     def _load(self, name: str, listener: Loaded) -> None:
         # before it is read: what is written meanwhile counts as another change
-        self._seen[name] = _look_at(listener)
+        self._seen[name] = _look_at(listener.settings)
+        self._changing.pop(name, None)
         try:
             listener.load()
         except (CannotListen, OSError) as error:  # the latter: no room for a file of a moment
@@ -78,18 +100,23 @@ class CertificateFiles:
         else:
             self._log.info("certificates_loaded", listener=name)
 
-    def use(self, name: str, read: Callable[[], TlsSettings | None]) -> None:
+    def use(self, name: str, read: ReadTls) -> None:
         """The settings of this listener, or of this way, may have changed; `read` reads them."""
         listener = self._listeners[name]
+        self._unusable.pop(name, None)
+        seen: Seen | None = None
         try:
             settings = read()
             if settings == listener.settings:
                 return
+            seen = _look_at(settings)
             listener.use(settings)
         except (CannotListen, InvalidConfig, OSError) as error:
+            if seen is not None:
+                self._unusable[name] = read, seen
             self._not_loaded(name, error)
         else:
-            self._seen[name] = _look_at(listener)
+            self._seen[name] = seen  # from before it was read
             self._log.info("certificates_loaded", listener=name)
 
     def _not_loaded(self, name: str, error: Exception) -> None:
@@ -100,8 +127,7 @@ class CertificateFiles:
         self._timer.cancel()
 
 
-def _look_at(listener: Loaded) -> Seen:
-    settings = listener.settings
+def _look_at(settings: TlsSettings | None) -> Seen:
     if settings is None:
         return ()
     return tuple(_facts(path) for path in (settings.keystore, settings.truststore) if path is not None)
