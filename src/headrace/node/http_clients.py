@@ -1,7 +1,8 @@
 """HTTP clients: whether they may do what they ask for.
 
 Who they are is found out by http_logins.py, with the same delays and decoys as on SASL listeners. All but one
-right is decided by the head of a request, before its body is read.
+right is decided by the head of a request, before its body is read, and once more if the rules have changed
+when the body is here: a client may take its time for that.
 """
 
 from collections.abc import Callable
@@ -159,6 +160,7 @@ class HttpClients:
 
     def _right(self, now: Now, client: HttpClient, head: HttpHead) -> HttpResponse | None:
         """Why the client may not do this; None: it may, or there is no such thing."""
+        client.rights = self._access.rights
         if self._access.authorizer is None:
             return None
         asked = WebRequest(now, client.connection, f"{head.method} {head.path}")
@@ -174,9 +176,13 @@ class HttpClients:
         return self._ask(asked, right.operation, Resource.TOPIC, topic_of(subject), f"Subject: {subject}")
 
     def body_refusal(self, now: Now, client: HttpClient, request: HttpRequest) -> HttpResponse | None:
-        """Why the client may not do what only the body tells, once the head was accepted."""
+        """Why the client may not do what only the body tells, or what it still might when its head came."""
         if self._access.authorizer is None:
             return None
+        if client.rights is not self._access.rights:
+            refused = self._right(now, client, HttpHead(request.method, request.target))
+            if refused is not None:
+                return refused
         route = find_route(request.method, request.target)
         if route is None or not begins_import(route, request.body):
             return None

@@ -52,7 +52,7 @@ class Proof:
 class HttpClient:
     """One connection."""
 
-    __slots__ = ("certificate", "connection", "is_open", "proof", "take_back", "user")
+    __slots__ = ("certificate", "connection", "is_open", "proof", "rights", "take_back", "user")
 
     def __init__(self, connection: Connection, *, is_open: bool) -> None:
         self.connection = connection  # its principal is that of the request that is served
@@ -61,6 +61,7 @@ class HttpClient:
         self.proof: Proof | None = None
         self.take_back: Callable[[], None] | None = None  # the check of its last request, which waits
         self.user = ""  # the last one that was let in
+        self.rights: object | None = None  # with which the head of its request was accepted
 
 
 class HttpLogins:

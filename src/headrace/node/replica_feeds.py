@@ -10,9 +10,11 @@ A request that arrives while an earlier one waits ends that wait: the follower h
 registered brokers are followers, in the broker epoch of their present run.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from headrace.base.ids import BrokerId
+from headrace.base.limits import FETCH_WAIT_MS_MAX
 from headrace.base.randomness import Randomness
 from headrace.base.time import Instant, Now
 from headrace.machines.replication.leader import LogDamaged, ReplicaFetched
@@ -278,6 +280,9 @@ class ReplicaFeeds:
         known = self._metadata.image.brokers.get(state.replica_id)
         if known is None or state.replica_epoch < known.epoch:
             return False
+        return self._may_follow(request)
+
+    def _may_follow(self, request: Request) -> bool:
         return self._access.shows(request, Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME)
 
     def handle(self, request: Request) -> FetchResponse | Parked:
@@ -298,7 +303,12 @@ class ReplicaFeeds:
         is_first = body.session_epoch == INITIAL_EPOCH
         if is_first or body.max_wait_ms <= 0 or feed.is_worth_an_answer or not self._waiting.has_room:
             return feed.response(now, body.max_bytes)
-        feed.parked = ParkedFeed(self._waiting, request, feed)
+        rights = self._access.rights
+
+        def is_follower_still() -> bool:
+            return self._access.rights is rights or self._may_follow(request)
+
+        feed.parked = ParkedFeed(self._waiting, request, feed, is_follower_still)
         return feed.parked
 
     def _feed_of(self, now: Now, replica: BrokerId, body: FetchRequest) -> ReplicaFeed | ErrorCode:
@@ -378,13 +388,17 @@ class ReplicaFeeds:
 class ParkedFeed(Parked):
     """A follower's fetch that waits until one of its partitions has something new."""
 
-    __slots__ = ("_at", "_bytes_max", "_feed")
+    __slots__ = ("_at", "_bytes_max", "_feed", "_is_follower_still")
 
-    def __init__(self, waiting: Waiting, request: Request, feed: ReplicaFeed) -> None:
+    def __init__(
+        self, waiting: Waiting, request: Request, feed: ReplicaFeed, is_follower_still: Callable[[], bool]
+    ) -> None:
+        """`is_follower_still`: whether the client has the right to be one, which it had when it came."""
         super().__init__(waiting, request)
         body: FetchRequest = request.body
         self._feed = feed
-        self._at = request.now.after_ms(body.max_wait_ms)
+        self._is_follower_still = is_follower_still
+        self._at = request.now.after_ms(min(body.max_wait_ms, FETCH_WAIT_MS_MAX))
         self._bytes_max = body.max_bytes
         request.body = None
 
@@ -396,6 +410,9 @@ class ParkedFeed(Parked):
         if not is_expired and not feed.is_worth_an_answer:
             return None
         feed.parked = None
+        if not self._is_follower_still():
+            # it starts over, and is refused then
+            return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, session_id=NO_SESSION)
         return feed.response(now, self._bytes_max)
 
     def end(self, now: Now) -> None:

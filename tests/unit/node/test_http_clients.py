@@ -561,6 +561,21 @@ class TestRights:
         web.rules.allow(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME, ALICE)
         assert clients.body_refusal(web.host.clock.now(), client, request) is None
 
+    def test_a_right_that_is_taken_away_before_the_body_comes(self) -> None:
+        web = Web(REQUIRED, has_rules=True)
+        assert web.rules is not None
+        client = web.client()
+        rule = web.rules.allow(Operation.WRITE, Resource.TOPIC, "orders", ALICE)
+        target = "/subjects/orders-value/versions"
+        assert web.ask(client, "POST", target, basic("alice")) == 0
+        clients, request = web.host.node.http_clients, HttpRequest("POST", target, b"{}")
+        web.rules.allow(Operation.READ, Resource.TOPIC, "other", ALICE)
+        assert clients.body_refusal(web.host.clock.now(), client, request) is None, "another rule"
+        web.rules.remove(rule)
+        refused = clients.body_refusal(web.host.clock.now(), client, request)
+        assert refused is not None
+        assert json.loads(refused.body)["error_code"] == 40301
+
     def test_what_each_route_asks_for(self) -> None:
         """Written out by hand: a wrong row in the table must not pass."""
         asked = {

@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from harness.replica_brokers import TOPIC_ID, ReplicaBrokers
+from harness.rules import Rules
 from harness.two_brokers import change_metadata
+from headrace.base.limits import FETCH_WAIT_MS_MAX
+from headrace.machines.security.acl_rules import CLUSTER_NAME, Operation, ResourceType
 from headrace.node.effects import Mute
 from headrace.protocol.errors import ErrorCode
 from headrace.protocol.messages.alter_partition import AlterPartitionResponse
@@ -57,7 +60,21 @@ class Replica:
         self.session = 0
         self.connection = brokers.hosts[1].connect()
 
-    def fetch(self, epoch: int, *, offset: int = 0, session: int | None = None, **changes: Any) -> Any:
+    def fetch(self, epoch: int, **more: Any) -> Any:
+        answer = self.brokers.hosts[1].ask(self.request(epoch, **more), 17, self.connection)
+        if answer.session_id:
+            self.session = answer.session_id
+        return answer
+
+    def request(
+        self,
+        epoch: int,
+        *,
+        offset: int = 0,
+        session: int | None = None,
+        max_wait_ms: int = 0,
+        **changes: Any,
+    ) -> FetchRequest:
         wanted: dict[str, Any] = {
             "partition": 0,
             "fetch_offset": offset,
@@ -66,8 +83,8 @@ class Replica:
             "last_fetched_epoch": -1,
             "log_start_offset": 0,
         }
-        request = FetchRequest(
-            max_wait_ms=0,
+        return FetchRequest(
+            max_wait_ms=max_wait_ms,
             min_bytes=1,
             max_bytes=1_000_000,
             session_id=self.session if session is None else session,
@@ -75,10 +92,6 @@ class Replica:
             replica_state=ReplicaState(replica_id=2, replica_epoch=self.brokers.epoch_of(2)),
             topics=[FetchTopic(topic_id=TOPIC_ID, partitions=[FetchPartition(**wanted | changes)])],
         )
-        answer = self.brokers.hosts[1].ask(request, 17, self.connection)
-        if answer.session_id:
-            self.session = answer.session_id
-        return answer
 
 
 class TestSessions:
@@ -95,6 +108,38 @@ class TestSessions:
         again = replica.fetch(0, session=0)
         assert (again.error_code, again.session_id > 0) == (ErrorCode.NONE, True)
         assert replica.fetch(1).error_code == ErrorCode.NONE
+
+    @pytest.mark.parametrize("is_removed", [True, False])
+    def test_a_right_that_is_taken_away_while_a_fetch_waits(
+        self, brokers: ReplicaBrokers, *, is_removed: bool
+    ) -> None:
+        """Who was allowed to act as a replica gets nothing that is written from now on."""
+        leader = brokers.hosts[1]
+        rules = Rules(leader)
+        rules.allow(Operation.WRITE, ResourceType.TOPIC, "*")
+        rule = rules.allow(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+        replica = Replica(brokers)
+        replica.fetch(0)
+        request = replica.request(1, max_wait_ms=2**31 - 1)
+        leader.send(replica.connection, request, 17)
+        assert leader.receive(replica.connection) is None, "it waits"
+        rules.allow(Operation.READ, ResourceType.TOPIC, "other")
+        if is_removed:
+            rules.remove(rule)
+        brokers.produce(1, b"secret")
+        answer = leader.receive(replica.connection)
+        if is_removed:
+            assert (answer.error_code, answer.responses) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, [])
+        else:
+            assert bytes(answer.responses[0].partitions[0].records) == brokers.content(1)
+
+    def test_a_fetch_waits_for_minutes_at_the_most(self, brokers: ReplicaBrokers) -> None:
+        replica = Replica(brokers)
+        replica.fetch(0)
+        leader = brokers.hosts[1]
+        leader.send(replica.connection, replica.request(1, max_wait_ms=2**31 - 1), 17)
+        leader.advance(FETCH_WAIT_MS_MAX / 1000 + 1)
+        assert leader.receive(replica.connection) is not None
 
     def test_what_is_told_of_a_partition(self, brokers: ReplicaBrokers) -> None:
         brokers.produce(1, b"a", b"b")
