@@ -372,7 +372,7 @@ class FetchFastPath:
         if self.waiting.quotas.version is not None:
             meters = known.meters.current(now, self.waiting.quotas, self.connection)
             if meters is not None:
-                bytes_max = meters.fetch_bytes_max(bytes_max)
+                bytes_max = meters.fetch_bytes_max(bytes_max, now.mono)
         return known.find(log, leader, offset, bytes_max)
 
     def fits(self, version: int) -> bool:

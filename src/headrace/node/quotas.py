@@ -52,9 +52,12 @@ class ClientMeters:
         self.fetch = fetch
         self.request = request
 
-    def fetch_bytes_max(self, limit: int) -> int:
-        """The most that one fetch may return: more would be throttled for sure, again and again."""
-        return limit if self.fetch is None else min(limit, int(self.fetch.allowance()))
+    def fetch_bytes_max(self, limit: int, now: Instant) -> int:
+        """The most that one fetch may return: an answer that does not fit would be refused as a whole."""
+        rate = self.fetch
+        if rate is None or (now < rate.ends and rate.free - rate.total >= 2 * limit):  # half of it, and more
+            return limit
+        return min(limit, int(rate.portion(now)))
 
     def takes(self, rate: "Rate | None", amount: float, now: Instant) -> bool:
         """Counts for one of its rates, if that and its requests are far from their bounds: what most answers

@@ -283,19 +283,30 @@ def test_a_throttled_fetch_is_empty_and_is_not_counted(kind: str, is_fast: bool)
     assert len(answer.responses) == 1
 
 
-def test_a_fetch_returns_no_more_than_its_quota_allows_at_once() -> None:
-    """Otherwise it would be throttled again and again, and never get anything."""
-    client = Client("fetch")
+@pytest.mark.parametrize("kind", ["fetch", "session"])
+@pytest.mark.parametrize("is_fast", WAYS)
+def test_a_fetch_returns_what_fits(kind: str, is_fast: bool) -> None:
+    """An answer that does not fit is refused as a whole: what is left would be lost, and who asks for more
+    than the windows allow would never get anything.
+    """
+    client = Client(kind)
     host = client.host
-    for _ in range(9):
+    for _ in range(19):
         host.ask(host.produce_request("t", BATCH), PRODUCE_VERSION)
-    alter(host, "consumer_byte_rate", 300, client_id=CLIENT_ID)
-    for is_fast in (False, True):
+    client.learn()
+    alter(host, "consumer_byte_rate", len(BATCH), client_id=CLIENT_ID)  # ten at once, and a little less
+    sizes = []
+    while True:
+        if not is_fast:
+            client.connection.fast_path = None
         answer = client.ask()
-        assert (client.connection.fast_path is not None) or not is_fast
+        if answer.throttle_time_ms:
+            break
         (data,) = answer.responses[0].partitions
-        assert 1900 < len(data.records) <= 3000
-        host.advance(60)
+        sizes.append(len(data.records) // len(BATCH))
+    assert sizes == [5, 2, 1, 1]
+    assert answer.responses == []
+    assert 0 < answer.throttle_time_ms < 1000, "until one fits"
 
 
 @pytest.mark.parametrize("is_fast", WAYS)

@@ -3,6 +3,12 @@
 A rate is the sum of the last windows, divided by the time since the oldest began, and at least by all whole
 windows: whoever was quiet may use at once what was saved up. Above its bound, the throttle time is what it
 takes until the same sum makes the bound. Far from the bound, a record costs one addition and one comparison.
+
+Kafka lets a fetch ask for all that the whole windows allow, and refuses an answer that does not fit. What is
+left in the windows is lost then, up to the size of one answer in each turn of eleven windows: a consumer that
+fetches a tenth of a turn at once gets 0.92 of its quota, and one that fetches all of it gets half. So a fetch
+is given at most a `portion` here, which fits. For an answer of that size, whether it is refused and for how
+long are as in Kafka.
 """
 
 from typing import NamedTuple
@@ -10,6 +16,10 @@ from typing import NamedTuple
 from headrace.base.time import Instant
 
 THROTTLE_MS_MAX = 2**31 - 1  # what the field of a message can hold
+
+# Of a window: a smaller portion is not worth an answer. A client at its bound asks some four times in a
+# window, and loses at most this part of a window in each turn.
+PORTION_MIN = 0.25
 
 
 class Windows(NamedTuple):
@@ -27,6 +37,7 @@ class Rate:
 
     __slots__ = (
         "_older",
+        "_portion_min",
         "_start",
         "_windows",
         "bound",
@@ -52,6 +63,7 @@ class Rate:
         self.bound = bound
         # As much as this is within the bound whatever the time.
         self.free = bound * (self._windows.samples - 1) * self._windows.size_s
+        self._portion_min = min(self.free, bound * self._windows.size_s * PORTION_MIN)
 
     def record(self, amount: float, now: Instant) -> int:
         """Counts, and returns for how many milliseconds the client is to be throttled: 0 within the bound."""
@@ -72,9 +84,14 @@ class Rate:
         else:
             self._begin_window(amount, now)
 
-    def allowance(self) -> float:
-        """The most that can be recorded at once without a sure throttle: the limit of one fetch."""
-        return self.free
+    def portion(self, now: Instant) -> float:
+        """The most that one fetch may return: half of what is left, as an answer is larger than its records,
+        or the smallest portion. If that does not fit, the throttle time is what it takes until it does.
+        """
+        left = self.free - self.total  # or more, if the oldest window began long ago
+        if now >= self.ends or left < 2 * self._portion_min:
+            left = min(self.free, self._left(now))
+        return max(left / 2, self._portion_min)
 
     def is_idle(self, now: Instant) -> bool:
         """Whether it is as a new one would be."""
@@ -85,6 +102,13 @@ class Rate:
         self._forget_old(now)
         elapsed = self._elapsed(now)
         return self.total / elapsed if elapsed > 0 else 0.0
+
+    def _left(self, now: Instant) -> float:
+        """What can be recorded without a throttle."""
+        if self.is_idle(now):
+            return self.free
+        self._forget_old(now)
+        return self.bound * self._elapsed(now) - self.total
 
     def _begin_window(self, amount: float, now: Instant) -> None:
         if self.last > float("-inf"):

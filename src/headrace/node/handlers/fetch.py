@@ -199,7 +199,8 @@ class Gathering:
     def gather(self, now: Now) -> None:
         if self._quotas.version is not None:
             meters = self._meters(now)
-            self._limit = self._bytes_max if meters is None else meters.fetch_bytes_max(self._bytes_max)
+            limit = self._bytes_max
+            self._limit = limit if meters is None else meters.fetch_bytes_max(limit, now.mono)
             self.min_bytes = min(self._body.min_bytes, self._limit)
         self._found = []
         self._total = 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -21,7 +23,6 @@ class TestRate:
     def test_what_was_saved_up_may_be_used_at_once(self) -> None:
         """Ten whole windows are counted as if they were there, empty."""
         rate = Rate(1000, WINDOWS)
-        assert rate.allowance() == 10_000
         assert rate.record(10_000, at(0)) == 0
         assert rate.measure(at(0)) == 1000
 
@@ -95,6 +96,101 @@ class TestRate:
         rate = Rate(1000, Windows(1, 1.0))
         assert rate.record(5_000, at(0)) == 0
         assert rate.record(0, at(0.5)) == 4_500
+
+
+AROUND = 100  # bytes of an answer besides its records
+
+
+def part_of_quota(
+    bound: int, wanted: float, batch: int, late_s: float, limit: Callable[[Rate, Instant], float]
+) -> tuple[float, float]:
+    """A consumer that could read all the time: the part of its quota that it gets in 50 turns, after the
+    first, and how often it asks in a second. A fetch returns whole batches, and at least one.
+    """
+    rate = Rate(bound, WINDOWS)
+    now, got, asked = 0.0, 0, 0
+    first, end = 11.0, 11.0 * 51
+    while now < end:
+        batches = max(1, int(min(wanted, limit(rate, at(now))) // batch))
+        size = batches * batch + AROUND
+        throttle_ms = rate.record(size, at(now))
+        asked += 1
+        if throttle_ms:
+            rate.add(-size, at(now))
+            now += throttle_ms / 1000 + late_s
+        else:
+            got += size if now >= first else 0
+            now += 0.002
+    return got / (end - first) / bound, asked / end
+
+
+class TestPortion:
+    def test_half_of_what_is_left_and_not_too_little(self) -> None:
+        rate = Rate(1000, WINDOWS)
+        assert rate.portion(at(0)) == 5000
+        assert rate.record(9_000, at(0)) == 0
+        assert rate.portion(at(0)) == 500
+        assert rate.record(900, at(0)) == 0
+        assert rate.portion(at(0)) == 250
+        assert rate.portion(at(0.9)) == pytest.approx(500), "what is left by then, of 10.9 seconds"
+        assert rate.record(5_000, at(0.9)) > 0
+        assert rate.portion(at(0.9)) == 250
+        assert rate.portion(at(11.9)) == 5000, "all windows are over"
+
+    @pytest.mark.parametrize("bound", [0, -1])
+    def test_of_nothing(self, bound: float) -> None:
+        assert Rate(bound, WINDOWS).portion(at(0)) <= 0
+
+    def test_with_one_window_nothing_can_be_saved_up(self) -> None:
+        assert Rate(1000, Windows(1, 1.0)).portion(at(0)) == 0
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_a_portion_fits(self, seed: int) -> None:
+        """Except for the smallest: then the throttle time says when it does."""
+        rng = Random(seed)
+        size_s = rng.choice((0.5, 1.0))
+        rate = Rate(1000, Windows(rng.choice((2, 3, 11)), size_s))
+        now, served, refused = 0.0, 0, 0
+        for _ in range(500):
+            size = rate.portion(at(now))
+            throttle_ms = rate.record(size, at(now))
+            if throttle_ms:
+                assert size == 250 * size_s
+                rate.add(-size, at(now))
+                refused += 1
+            else:
+                served += 1
+            now += rng.choice((0.0, 0.001, 0.05, 0.4, 3.0, throttle_ms / 1000))
+        assert served > 100
+        assert refused > 20
+
+    @pytest.mark.parametrize("wanted_s", [0.2, 1, 3, 10, 50])
+    @pytest.mark.parametrize("batch_s", [0.0001, 0.016, 0.2])
+    @pytest.mark.parametrize("bound", [1_000_000, 10_000])
+    @pytest.mark.parametrize("late_s", [0.0005, 0.01])
+    def test_a_consumer_gets_its_quota(
+        self, bound: int, wanted_s: float, batch_s: float, late_s: float
+    ) -> None:
+        """Whatever it wants at once, and if what is around the records is more than a batch."""
+        batch = max(1, round(batch_s * bound))
+        part, asked = part_of_quota(
+            bound, wanted_s * bound, batch, late_s, lambda rate, now: rate.portion(now)
+        )
+        assert 0.96 < part < 1.02
+        assert asked <= 15, "in a second"
+
+    def test_batches_are_not_divided(self) -> None:
+        """Those of a second of the quota: what is left of a turn is too little for the next."""
+        part, _ = part_of_quota(1_000_000, 1e6, 990_000, 0.001, lambda rate, now: rate.portion(now))
+        assert 0.9 < part < 0.95
+
+    @pytest.mark.parametrize(
+        ("wanted_s", "lowest", "highest"), [(0.2, 0.97, 1.0), (1, 0.9, 0.95), (10, 0.5, 0.6)]
+    )
+    def test_what_kafka_gives(self, wanted_s: float, lowest: float, highest: float) -> None:
+        """It lets a fetch ask for all that the windows allow, and refuses what does not fit."""
+        part, _ = part_of_quota(1_000_000, wanted_s * 1e6, 16_000, 0.001, lambda rate, now: rate.free)
+        assert lowest <= part < highest
 
 
 class TestTokenBucket:
