@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -128,6 +131,32 @@ def test_one_that_comes_byte_by_byte(site: Site, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(OSError):
         get(site.url, 1_000_000)
     is_over.set()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "first"),
+    [
+        ("http", b"HTTP/1.1 200 "),
+        ("https", b"\x16\x03\x03\x3f\xff\x02\x00\x3f\xf0"),  # a record of 16 KiB
+    ],
+)
+def test_one_whose_answer_never_begins(monkeypatch: pytest.MonkeyPatch, scheme: str, first: bytes) -> None:
+    """Bytes of a header, or of a TLS handshake, come one by one: no single read takes long."""
+    monkeypatch.setattr(documents, "TIMEOUT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            with suppress(OSError), server.accept()[0] as client:
+                client.sendall(first)
+                for _ in range(300):
+                    time.sleep(0.01)
+                    client.sendall(b"x")
+
+        dripping = threading.Thread(target=drip, daemon=True)
+        dripping.start()
+        with pytest.raises(TimeoutError, match="not complete"):
+            get(f"{scheme}://127.0.0.1:{server.getsockname()[1]}/keys", 100)
+        dripping.join()
 
 
 def test_somebody_who_does_not_speak_http(site: Site) -> None:

@@ -1,4 +1,7 @@
-"""SCRAM credentials of delegation tokens, made in a thread when a token is first used."""
+"""SCRAM credentials of delegation tokens, made in a thread when a token is first used.
+
+The tasks of a big job all come with one token at once: its credential is made once for all of them.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +19,8 @@ from headrace.storage.disk import Disk
 from headrace.storage.jobs import JobKind
 
 QUEUE = "login-token"
+
+Made = Callable[[Now, Credential | None], None]  # None: it could not be made
 
 
 @dataclass(slots=True, frozen=True)
@@ -35,12 +40,13 @@ class MakeCredential:
 
 
 class TokenCredentials:
-    __slots__ = ("_directory", "_jobs", "_tokens")
+    __slots__ = ("_directory", "_jobs", "_making", "_tokens")
 
     def __init__(self, tokens: DelegationTokens, jobs: Jobs, directory: str) -> None:
         self._tokens = tokens
         self._jobs = jobs
         self._directory = directory
+        self._making: dict[tuple[str, str], list[Made]] = {}  # by token and mechanism: who waits
 
     def token(self, token_id: str, now: Now) -> DelegationToken | None:
         """None if there is none, or it has expired."""
@@ -49,20 +55,22 @@ class TokenCredentials:
     def known(self, token: DelegationToken, mechanism: Mechanism) -> Credential | None:
         return self._tokens.credential(token.token_id, mechanism)
 
-    def make(
-        self, token: DelegationToken, mechanism: Mechanism, then: Callable[[Now, Credential | None], None]
-    ) -> None:
-        """None: it could not be made."""
+    def make(self, token: DelegationToken, mechanism: Mechanism, then: Made) -> None:
         token_id = token.token_id
+        key = token_id, mechanism.name
+        if key in self._making:
+            self._making[key].append(then)
+            return
+        self._making[key] = [then]
         job = MakeCredential(
             mechanism, self._tokens.password(token_id), self._tokens.salt(token_id, mechanism)
         )
 
         def made(now: Now, result: object) -> None:
-            if not isinstance(result, Credential):
-                then(now, None)
-                return
-            self._tokens.keep(token_id, mechanism, result)
-            then(now, result)
+            credential = result if isinstance(result, Credential) else None
+            if credential is not None:
+                self._tokens.keep(token_id, mechanism, credential)
+            for one in self._making.pop(key):
+                one(now, credential)
 
         self._jobs.run(self._directory, QUEUE, job, made)

@@ -279,6 +279,27 @@ class TestLogins:
         cluster.with_token(token)
         assert not cluster.host.jobs
 
+    def test_it_is_made_once_for_all_that_come_together(self) -> None:
+        """As the tasks of a big job do."""
+        cluster = Cluster()
+        token = cluster.create(cluster.user("ada"))
+        cluster.host.runs_jobs = False
+        clients = []
+        for _ in range(20):
+            connection = cluster.host.connect("LOGIN")
+            client = ClientLogin(login_of(token), Random(7), None)
+            first: Any = client.accepted(cluster.host.ask(client.begin(), 1, connection))
+            cluster.host.send(connection, first, 1)
+            clients.append((connection, client))
+        gone, _ = clients.pop(0)
+        cluster.host.node.disconnected(cluster.host.clock.now(), gone)
+        assert len(cluster.host.jobs) == 1
+        cluster.host.run_jobs()
+        for connection, client in clients:
+            last: Any = client.continued(cluster.host.receive(connection))
+            assert client.continued(cluster.host.ask(last, 1, connection)) is None
+            assert connection.principal == "User:ada"
+
     def test_a_wrong_secret_and_an_unknown_token(self) -> None:
         cluster = Cluster()
         token = cluster.create(cluster.user("ada"))
