@@ -201,6 +201,8 @@ def check_settings(settings: dict[str, str]) -> None:
         message = str(error)
         raise click.UsageError(option_error(named_key(message, settings), message)) from None
     for name, meant in unknown.items():
+        if name.startswith("listener.name."):
+            continue  # of listeners that `up` adds; the node says what it does not know
         hint = f"Did you mean {meant}?" if meant else "docs/reference/broker-configs.md lists all of them."
         raise click.UsageError(f"--set {name}: unknown setting. {hint}")
 

@@ -15,7 +15,7 @@ from headrace.machines.configs.unserved import (
     check_bootstrap_servers,
     check_promises,
 )
-from headrace.machines.configs.values import InvalidConfig, closest
+from headrace.machines.configs.values import InvalidConfig
 from headrace.node.authorizer_settings import (
     READ_BY_AUTHORIZER,
     AuthorizerSettings,
@@ -45,9 +45,6 @@ from headrace.node.quorum_voters import QuorumVoter, quorum_voters
 
 # What `queued.max.request.bytes=-1` comes to: several full frames, and far from filling a small host.
 QUEUED_REQUEST_BYTES_DEFAULT = 512 * 1024 * 1024
-
-# The first words of key families that plug-ins and listeners bring along: they are not misspellings.
-OPEN_FAMILIES = ("listener.name.", "rsm.config.", "rlmm.config.", "config.providers.")
 
 
 class Settings:
@@ -415,11 +412,12 @@ def _parse(texts: dict[str, str], above: tuple[Mapping[str, str], ...]) -> Setti
     http_keys = (LISTENERS, HOSTS, LOGIN_REQUIRED, METRICS_ANONYMOUS, OLD_HOST, OLD_PORT)
     http = {key: broker_value(key, layers) for key in http_keys}
     values["http"] = http_settings(http, has_authorizer=values["authorizer"] is not None)
-    unknown = {
-        key: closest(key, known)
-        for key in sorted(texts.keys() - known.keys() - READ_BY_AUTHORIZER)
-        if not key.startswith(OPEN_FAMILIES)
-    }
+    unknown: dict[str, str | None] = {}
+    if strangers := texts.keys() - known.keys() - READ_BY_AUTHORIZER:
+        from headrace.node.unknown_settings import unknown_settings
+
+        names = {one.name for one in listeners} | {*controllers, *protocols, "HTTP", "HTTPS"}
+        unknown = unknown_settings(strangers, known, names)
     changed = {key: text for key, text in (above[0] if above else {}).items() if reloaded_key(key)}
     tls_texts = texts | changed if changed else texts
     as_given = {"texts": texts, "tls_texts": tls_texts, "literals": {}, "unknown": unknown}

@@ -54,8 +54,35 @@ def test_a_kafka_file_of_a_combined_node() -> None:
 
 
 def test_unknown_keys_are_kept_with_what_was_perhaps_meant() -> None:
-    settings = Settings.parse(LEAST | {"num.partitons": "3", "listener.name.x.ssl.keystore.type": "PEM"})
+    settings = Settings.parse(LEAST | {"num.partitons": "3", "config.providers.x.class": "Y"})
     assert settings.unknown == {"num.partitons": "num.partitions"}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("listener.name.out.side.ssl.client.auth", None),
+        ("listener.name.out.side.plain.sasl.jaas.config", None),
+        ("listener.name.out.side.scram-sha-512.connections.max.reauth.ms", None),
+        ("listener.name.controller.ssl.keystore.location", None),
+        ("listener.name.https.ssl.keystore.location", None),
+        ("listener.name.Out.Side.ssl.client.auth", "listener.name.out.side.ssl.client.auth"),
+        ("listener.name.outsde.ssl.client.auth", "listener.name.outside.ssl.client.auth"),
+        ("listener.name.outside.ssl.client.ath", "listener.name.outside.ssl.client.auth"),
+        ("listener.name.outside.plain.sasl.jaas.confg", "listener.name.outside.plain.sasl.jaas.config"),
+        ("listener.name.somewhere.ssl.client.auth", ""),
+        ("listener.name.outside.nothing.like.this", ""),
+        ("listener.name.outside", ""),
+        ("listener.name.", ""),
+    ],
+)
+def test_settings_of_single_listeners_that_nobody_reads(name: str, meant: str | None) -> None:
+    """Whoever wrote such a one would think that the listener asks for certificates."""
+    listeners = "OUTSIDE://127.0.0.1:9093,OUT.SIDE://127.0.0.1:9094"
+    protocols = "OUTSIDE:PLAINTEXT,OUT.SIDE:PLAINTEXT,CONTROLLER:SSL"
+    texts = {"listeners": listeners, "listener.security.protocol.map": protocols, name: "x"}
+    settings = Settings.parse(LEAST | texts)
+    assert settings.unknown == ({} if meant is None else {name: meant or None})
 
 
 def test_free_ports_and_names_are_filled_in_once_bound() -> None:
