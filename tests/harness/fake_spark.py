@@ -301,6 +301,7 @@ def install(patch: pytest.MonkeyPatch) -> FakeSpark:
     patch.setattr(relations, "facts", _facts)
     patch.setattr(relations, "rewritten", _rewritten)
     patch.setattr(relations, "read_relation", read)
+    patch.setattr(relations, "empty_relation", lambda schema: FakeFrame(spark, (f"empty {schema}",)))
     patch.setattr(relations, "sql_relation", lambda query: FakeFrame(spark, ((query, True),)))
     patch.setattr(relations, "observed", lambda frame, name, found: frame.observe(name, tuple(found)))
     return spark

@@ -197,9 +197,10 @@ def _cases(project: Project, chosen: tuple[str, ...]) -> "list[Case]":
 
 
 def _run_cases(project: Project, cases: "list[Case]", master: str) -> "list[CaseResult]":
+    from headrace.pipelines.case_runner import BROKER_SETTINGS
     from headrace.testing import Broker
 
-    with Broker() as broker, tempfile.TemporaryDirectory() as directory:
+    with Broker(BROKER_SETTINGS) as broker, tempfile.TemporaryDirectory() as directory:
         spark = _session(project, broker.bootstrap_servers, master)
         try:
             from headrace.pipelines.case_runner import run_case

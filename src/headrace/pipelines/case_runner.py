@@ -15,6 +15,10 @@ from headrace.pipelines.running import FlowFailed, Runner
 from headrace.testing import Broker, Record
 
 
+# Of the broker: records of cases may be of any year, and must not expire.
+BROKER_SETTINGS = {"log.retention.ms": -1}
+
+
 @dataclass(slots=True)
 class CaseResult:
     case: Case

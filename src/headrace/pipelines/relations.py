@@ -60,6 +60,13 @@ def read_relation(format: str, path: str, *, is_stream: bool, schema: str | None
     return relation
 
 
+def empty_relation(schema: str) -> Any:
+    """A table with these columns and no rows."""
+    relation = new_relation()
+    relation.local_relation.schema = schema
+    return relation
+
+
 def facts(relation: Any) -> PlanFacts:
     from google.protobuf.json_format import MessageToDict
 

@@ -27,6 +27,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "is_streaming": BOOL,
     },
     "SQL": {"query": STRING},
+    "LocalRelation": {"schema": STRING},
     "SubqueryAlias": {"input": "Relation", "alias": STRING},
     "WithRelations": {"root": "Relation", "references": ["Relation"]},
     "Side": {"input": "Relation"},
@@ -40,6 +41,7 @@ MESSAGES: dict[str, dict[str, Any]] = {
         "rel_type:with_relations": "WithRelations",
         "rel_type:join": "Join",
         "rel_type:filter": "Filter",
+        "rel_type:local_relation": "LocalRelation",
     },
 }
 
@@ -172,3 +174,7 @@ def test_the_message_of_a_frame() -> None:
         _plan, _session = Plan(), Session()
 
     assert relations.relation_of(Frame()) == "message for c"
+
+
+def test_a_table_without_rows() -> None:
+    assert relations.empty_relation("ad string").local_relation.schema == "ad string"

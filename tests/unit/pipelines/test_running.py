@@ -289,6 +289,17 @@ def test_columns_of_flows(spark: FakeSpark, tmp_path: Path) -> None:
     assert columns == {"clicks": "value string, _record string", "clean": "value string"}
 
 
+def test_for_the_analysis_a_table_that_is_read_as_a_whole_is_no_stream(
+    spark: FakeSpark, tmp_path: Path
+) -> None:
+    """Spark would refuse what streams cannot do, such as subqueries."""
+    run = runner(spark, tmp_path, TABLES)
+    report, further = (run.graph.flows[name] for name in ("report", "further"))
+    assert run.frames._frame(report, run.frames._inlined).reads[0].reads == ("empty `value` string",)
+    (stream,) = run.frames._frame(further, run.frames._inlined).reads
+    assert stream.reads[0].is_stream
+
+
 def test_unknown_columns_are_found_where_they_are(spark: FakeSpark, tmp_path: Path) -> None:
     text = """
 @dp.table
