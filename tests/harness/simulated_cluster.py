@@ -83,10 +83,17 @@ class SimulatedCluster:
     def until(self, holds: Callable[[], Any], seconds: float = 10.0) -> float:
         """Let time pass until it holds; how long that took."""
         begin = self.world.mono
-        while not holds():
-            assert self.world.mono - begin < seconds, f"not within {seconds} s"
-            self.run(0.005)
+        assert self.run_until(holds, seconds), f"not within {seconds} s"
         return self.world.mono - begin
+
+    def run_until(self, holds: Callable[[], Any], seconds: float) -> bool:
+        """Let time pass until it holds, or so long; whether it holds."""
+        begin = self.world.mono
+        while not holds():
+            if self.world.mono - begin >= seconds:
+                return False
+            self.run(0.005)
+        return True
 
     # --- the nodes --------------------------------------------------------------------------------------
 
