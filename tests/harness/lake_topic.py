@@ -12,12 +12,14 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from harness.outsider import read_outside
 from headrace.client.threads.range_reader import DataLost
 from headrace.lake.copying import Copied, Copier
-from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.enabling import enable
+from headrace.lake.formats import table_at
 from headrace.lake.report import Report
 from headrace.lake.rows import RAW_SCHEMA
+from headrace.lake.table import Snapshot
 from headrace.lake.topic import LakeTopic
 from headrace.lake.verifying import verify
 from headrace.machines.lake.ledger import Held, Span
@@ -149,29 +151,28 @@ class TopicInMemory:
 class TableOfTopic:
     """A topic and its table, as tests use them: copy, look, verify."""
 
-    def __init__(self, path: Path, topic: TopicInMemory) -> None:
+    def __init__(self, path: Path, topic: TopicInMemory, format: str = "delta") -> None:
         self.path = path
         self.topic = topic
-        self.delta = DeltaLake(path)
+        self.lake = table_at(path, format)
 
     def copier(self, **more: Any) -> Copier:
-        enable(self.delta, self.topic.as_topic())
-        return Copier(self.delta, self.topic.as_topic(), **more)
+        enable(self.lake, self.topic.as_topic())
+        return Copier(self.lake, self.topic.as_topic(), **more)
 
     def copy(self, **more: Any) -> Copied:
         return self.copier(**more).copy_available()
 
     def load(self) -> Snapshot:
-        return self.delta.load()
+        return self.lake.load()
 
     @property
     def ledger(self) -> dict[int, Held]:
         return self.load().ledger
 
     def rows(self) -> list[tuple[int, int, bytes | None]]:
-        """Partition, offset and value of every row, as any reader of Delta sees them."""
-        columns = ["_partition", "_offset", "_value"]
-        found = self.load().table.to_pyarrow_table(columns=columns).to_pylist()
+        """Partition, offset and value of every row, as any reader sees them."""
+        found = read_outside(self.path).select(["_partition", "_offset", "_value"]).to_pylist()
         return sorted((row["_partition"], row["_offset"], row["_value"]) for row in found)
 
     def verify(self, *, full: bool = True) -> Report:

@@ -17,7 +17,7 @@ from harness.fetching import alone
 VERSION = "4.0.0"
 HOME = CACHE / f"spark-{VERSION}"
 POM = Path(__file__).with_name("stock-spark.xml")
-JARS_OF = HOME / "jars.xml"  # the list that the jars were fetched by
+LAKE_POM = Path(__file__).with_name("stock-spark-lake.xml")
 
 
 def python() -> str:
@@ -30,10 +30,21 @@ def python() -> str:
 
 def jars() -> str:
     """The connector, Spark's Avro functions and what they need, as `spark.jars` wants them."""
+    return _jars(POM, HOME / "jars")
+
+
+def lake_jars() -> str:
+    """What Spark 4.0.0 needs for tables of Delta and Iceberg."""
+    return _jars(LAKE_POM, HOME / "lake-jars")
+
+
+def _jars(pom: Path, directory: Path) -> str:
+    fetched_by = directory.with_suffix(".xml")  # the list that the jars were fetched by
     with alone():
-        if not JARS_OF.exists() or JARS_OF.read_text() != POM.read_text():
-            _fetch_jars()
-    return ",".join(sorted(str(path) for path in (HOME / "jars").glob("*.jar")))
+        if not fetched_by.exists() or fetched_by.read_text() != pom.read_text():
+            _fetch_jars(pom, directory)
+            fetched_by.write_text(pom.read_text())
+    return ",".join(sorted(str(path) for path in directory.glob("*.jar")))
 
 
 def _fetch() -> None:
@@ -52,13 +63,13 @@ def _fetch() -> None:
     (HOME / ".complete").touch()
 
 
-def _fetch_jars() -> None:
-    shutil.rmtree(HOME / "jars", ignore_errors=True)
-    copy = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
-    subprocess.run([*copy, f"-DoutputDirectory={HOME / 'jars'}"], check=True, timeout=600)
-    JARS_OF.write_text(POM.read_text())
+def _fetch_jars(pom: Path, directory: Path) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    copy = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+    subprocess.run([*copy, f"-DoutputDirectory={directory}"], check=True, timeout=600)
 
 
 if __name__ == "__main__":
     python()
     jars()
+    lake_jars()

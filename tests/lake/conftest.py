@@ -61,10 +61,16 @@ def topic(new_topic: Callable[..., str]) -> str:
     return new_topic()
 
 
+@pytest.fixture(params=["delta", "iceberg"])
+def format(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
 @pytest.fixture
-def lake(topic: str, admin: headrace.Admin, broker: Broker, tmp_path: Path) -> Lake:
+def lake(topic: str, admin: headrace.Admin, broker: Broker, tmp_path: Path, format: str) -> Lake:
     """A table of the topic, not made yet."""
-    return Lake(tmp_path / "table", topic, admin, broker.bootstrap)
+    return Lake(tmp_path / "table", topic, admin, broker.bootstrap, format)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""A copier that kills itself with -9 where it is told to: `kill_job.py <bootstrap> <topic> <table> <point>`.
+"""A copier that kills itself with -9 where it is told to.
 
-Run as a program by test_kill.py. It dies in its second step, so that there is something before and after.
+`kill_job.py <bootstrap> <topic> <table> <format> <point> <step>`; run as a program by test_kill.py. It dies
+in that step, so that there is something before and after.
 """
 
 from __future__ import annotations
@@ -8,16 +9,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import headrace
 from headrace.lake.copying import Copier
-from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.enabling import enable
 from headrace.lake.files import WrittenFile
+from headrace.lake.formats import table_at
+from headrace.lake.store import Change, Store, Version
+from headrace.lake.table import LakeTable, Snapshot
 from headrace.lake.topic import LakeTopic
-from headrace.machines.lake.ledger import Held, Span, Verdict
+from headrace.machines.lake.ledger import Span, Verdict
 from headrace.machines.lake.plan import Plan
 
 POINTS = (
@@ -29,37 +32,48 @@ POINTS = (
     "after the group commit",
 )
 OFFSETS_PER_COMMIT = 3
-STEP = 2
 
 
 class Death:
-    def __init__(self, point: str) -> None:
+    def __init__(self, point: str, step: int) -> None:
         self.point = point
+        self.last_step = step
         self.step = 0
 
     def passes(self, point: str) -> None:
-        if point == self.point and self.step == STEP:
+        if point == self.point and self.step == self.last_step:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class KillingLake(DeltaLake):
-    def __init__(self, path: Path, death: Death) -> None:
-        super().__init__(path)
+class KillingStore:
+    """A store whose versions may die right after a commit."""
+
+    def __init__(self, store: Store, death: Death) -> None:
+        self._store = store
         self._death = death
 
-    def _write(
-        self,
-        snapshot: Snapshot,
-        files: list[WrittenFile],
-        changed: Mapping[int, Held],
-        replaced: Collection[str],
-    ) -> None:
-        super()._write(snapshot, files, changed, replaced)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def load(self) -> KillingVersion:
+        return KillingVersion(self._store.load(), self._death)
+
+
+class KillingVersion:
+    def __init__(self, version: Version, death: Death) -> None:
+        self._version = version
+        self._death = death
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._version, name)
+
+    def commit(self, change: Change) -> None:
+        self._version.commit(change)
         self._death.passes("commit before its answer")
 
 
 class KillingCopier(Copier):
-    def __init__(self, lake: DeltaLake, topic: LakeTopic, death: Death) -> None:
+    def __init__(self, lake: LakeTable, topic: LakeTopic, death: Death) -> None:
         super().__init__(lake, topic, offsets_per_commit=OFFSETS_PER_COMMIT)
         self._death = death
 
@@ -81,11 +95,11 @@ class KillingCopier(Copier):
         self._death.passes("after the group commit")
 
 
-def main(bootstrap: str, topic: str, path: str, point: str) -> None:
-    death = Death(point)
+def main(bootstrap: str, topic: str, path: str, format: str, point: str, step: str) -> None:
+    death = Death(point, int(step))
     with headrace.Admin(bootstrap) as admin:
         source = LakeTopic(admin, {"bootstrap.servers": bootstrap}, topic)
-        lake = KillingLake(Path(path), death)
+        lake = LakeTable(KillingStore(table_at(Path(path), format).store, death))
         enable(lake, source)
         KillingCopier(lake, source, death).copy_available()
 

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import headrace
+from harness.outsider import read_outside
 from headrace.lake.copying import Copied, Copier
-from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.enabling import enable
+from headrace.lake.formats import table_at
 from headrace.lake.report import Report
+from headrace.lake.table import Snapshot
 from headrace.lake.topic import LakeTopic
 from headrace.lake.verifying import verify
 from headrace.machines.lake.ledger import Held
@@ -19,29 +21,32 @@ Fill = Callable[..., None]
 
 
 class Lake:
-    def __init__(self, path: Path, topic: str, admin: headrace.Admin, bootstrap: str) -> None:
+    def __init__(
+        self, path: Path, topic: str, admin: headrace.Admin, bootstrap: str, format: str = "delta"
+    ) -> None:
         self.path = path
         self.admin = admin
-        self.delta = DeltaLake(path)
+        self.format = format
+        self.lake = table_at(path, format)
         self.topic = LakeTopic(admin, {"bootstrap.servers": bootstrap}, topic)
 
     def copier(self, **more: Any) -> Copier:
-        enable(self.delta, self.topic)
-        return Copier(self.delta, self.topic, **more)
+        enable(self.lake, self.topic)
+        return Copier(self.lake, self.topic, **more)
 
     def copy(self, **more: Any) -> Copied:
         return self.copier(**more).copy_available()
 
     def load(self) -> Snapshot:
-        return self.delta.load()
+        return self.lake.load()
 
     @property
     def ledger(self) -> dict[int, Held]:
         return self.load().ledger
 
     def rows(self) -> list[tuple[int, int, bytes | None]]:
-        """Partition, offset and value of every row, as any reader of Delta sees them."""
-        found = self.load().table.to_pyarrow_table(columns=["_partition", "_offset", "_value"]).to_pylist()
+        """Partition, offset and value of every row, as any reader sees them."""
+        found = read_outside(self.path).select(["_partition", "_offset", "_value"]).to_pylist()
         return sorted((row["_partition"], row["_offset"], row["_value"]) for row in found)
 
     def verify(self, *, full: bool = True) -> Report:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
@@ -75,3 +75,58 @@ def test_a_column_that_the_table_lacks_is_accepted_and_hidden(path: str) -> None
     """So the schemas of files must be compared before a commit: deltalake does not."""
     commit(DeltaTable(path), "a.parquet", "app", 1, more="hidden")
     assert DeltaTable(path).to_pyarrow_table().column_names == ["x"]
+
+
+def test_commit_metadata_goes_with_old_log_files_and_versions_do_not(path: str) -> None:
+    """So the ledger is not in the metadata of commits."""
+    commit(DeltaTable(path), "a.parquet", "app", 7)
+    table = DeltaTable(path)
+    table.alter.set_table_properties({"delta.checkpointInterval": "2"})
+    write_deltalake(
+        path, pa.table({"x": [1]}), mode="append", commit_properties=CommitProperties({"ledger": "7"})
+    )
+
+    def told() -> list[str]:
+        return [entry["ledger"] for entry in DeltaTable(path).history() if "ledger" in entry]
+
+    assert told() == ["7"]
+    for number in range(6):
+        commit(DeltaTable(path), f"{number}.parquet", "other", number)
+    log = Path(path) / "_delta_log"
+    newest = max(log.glob("*.checkpoint.parquet"))
+    for old in log.glob("*.json"):
+        if old.name[:20] < newest.name[:20]:
+            old.unlink()
+    assert told() == []
+    assert DeltaTable(path).transaction_version("app") == 7
+
+
+def test_a_compaction_is_rebased_over_a_concurrent_append(path: str) -> None:
+    for number in range(3):
+        commit(DeltaTable(path), f"{number}.parquet", "app", number)
+    early = DeltaTable(path)
+    commit(DeltaTable(path), "late.parquet", "app", 3)
+    done = early.optimize.compact()
+    assert (done["numFilesRemoved"], done["numFilesAdded"]) == (3, 1)
+    found = DeltaTable(path)
+    assert sorted(found.to_pyarrow_table()["x"].to_pylist()) == [0, 1, 2, 3]
+    assert found.transaction_version("app") == 3
+
+
+def test_a_merge_carries_a_version(path: str) -> None:
+    commit(DeltaTable(path), "a.parquet", "app", 1)
+    (
+        DeltaTable(path)
+        .merge(
+            pa.table({"x": [1, 5]}),
+            "old.x = new.x",
+            source_alias="new",
+            target_alias="old",
+            commit_properties=CommitProperties(app_transactions=[Transaction("app", 2)]),
+        )
+        .when_not_matched_insert_all()
+        .execute()
+    )
+    found = DeltaTable(path)
+    assert sorted(found.to_pyarrow_table()["x"].to_pylist()) == [1, 5]
+    assert found.transaction_version("app") == 2

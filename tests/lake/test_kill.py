@@ -24,9 +24,8 @@ def test_each_record_once_though_the_copier_is_killed(
     point: str, lake: Lake, topic: str, fill: Fill, broker: Broker
 ) -> None:
     fill(topic, RECORDS)
-    done = subprocess.run(
-        [sys.executable, str(JOB), broker.bootstrap, topic, str(lake.path), point], check=False
-    )
+    command = [sys.executable, str(JOB), broker.bootstrap, topic, str(lake.path), lake.format, point, "2"]
+    done = subprocess.run(command, check=False)
     assert done.returncode == -9
     has_committed = POINTS.index(point) >= POINTS.index("commit before its answer")
     assert [held.next for held in lake.ledger.values()] == [6, 6] if has_committed else [3, 3]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, Transaction
-from deltalake.transaction import AddAction
 
+from harness.outsider import outsider
 from headrace.lake.files import read_proof
 from headrace.lake.row_hash import added_up, row_hashes
 from headrace.machines.lake.ledger import next_key
@@ -42,15 +41,8 @@ def rewrite(path: Path, rows: pa.Table, proof: FileProof) -> None:
         writer.add_key_value_metadata({FOOTER_KEY: proof.to_json()})
 
 
-def add_to_log(lake: Lake, name: str, **versions: int) -> None:
-    snapshot = lake.load()
-    size = (lake.path / name).stat().st_size
-    snapshot.table.create_write_transaction(
-        [AddAction(name, size, {}, 0, True, '{"numRecords": 4}')],
-        "append",
-        snapshot.table.schema(),
-        commit_properties=CommitProperties(app_transactions=[Transaction(*one) for one in versions.items()]),
-    )
+def add_to_log(lake: Lake, name: str | None, **marks: int) -> None:
+    outsider(lake.path).commit(name, marks)
 
 
 def test_a_removed_file(whole: Lake) -> None:
@@ -59,13 +51,13 @@ def test_a_removed_file(whole: Lake) -> None:
 
 
 def test_a_file_that_was_removed_from_the_log(whole: Lake) -> None:
-    whole.load().table.delete("_partition = 0 AND _offset < 4")
+    outsider(whole.path).delete("_partition = 0 AND _offset < 4")
     assert whole.faults() == {"gap"}
 
 
 def test_rows_that_were_deleted_by_another_program(whole: Lake) -> None:
     """It writes the rest of the rows to a new file, which has no proof."""
-    whole.load().table.delete("_partition = 0 AND _offset = 2")
+    outsider(whole.path).delete("_partition = 0 AND _offset = 2")
     assert whole.faults() == {"no_proof", "gap"}
 
 
@@ -110,15 +102,7 @@ def test_a_damaged_byte(whole: Lake) -> None:
 def test_a_skipped_range(whole: Lake, topic: str, fill: Fill) -> None:
     """The ledger moves, and no file has the range."""
     fill(topic, 5, first=8)
-    snapshot = whole.load()
-    snapshot.table.create_write_transaction(
-        [],
-        "append",
-        snapshot.table.schema(),
-        commit_properties=CommitProperties(
-            app_transactions=[Transaction(next_key(snapshot.topic_id, 0), 11)]
-        ),
-    )
+    add_to_log(whole, None, **{next_key(whole.load().topic_id, 0): 11})
     whole.copy()
     report = whole.verify(full=False)
     assert [(str(found.fault), found.span) for found in report.findings] == [("gap", (0, 8, 11))]

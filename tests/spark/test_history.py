@@ -11,8 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from harness.spark_queries import await_end
 from headrace.lake.copying import Copier
-from headrace.lake.delta import DeltaLake
 from headrace.lake.enabling import enable
+from headrace.lake.formats import table_at
 from headrace.lake.topic import LakeTopic
 
 pytestmark = pytest.mark.brief
@@ -35,7 +35,7 @@ def test_a_table_and_its_topic_are_one(
 
     write(range(20))
     topic = LakeTopic(admin, {"bootstrap.servers": servers}, name)
-    lake = DeltaLake(table)
+    lake = table_at(table)
     enable(lake, topic)
     Copier(lake, topic, offsets_per_commit=7).copy_available()
     write(range(20, 25))

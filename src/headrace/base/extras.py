@@ -17,6 +17,7 @@ EXTRAS: Final = {
     "numpy": "lake",
     "pandas": "spark",
     "pyarrow": "arrow",
+    "pyiceberg": "lake",
     "pyspark": "spark",
     "yaml": "spark",
 }

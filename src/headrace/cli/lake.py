@@ -1,4 +1,4 @@
-"""`headrace lake`: topics as Delta tables that prove that they have every record once."""
+"""`headrace lake`: topics as tables of Delta or Iceberg that prove that they have every record once."""
 
 import sys
 import time
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.lake.copying import Copied
-    from headrace.lake.delta import DeltaLake, Snapshot
     from headrace.lake.report import Report
+    from headrace.lake.table import LakeTable, Snapshot
     from headrace.lake.topic import LakeTopic
     from headrace.machines.lake.plan import Log
 
@@ -41,7 +41,7 @@ table_argument = click.argument("table", type=click.Path(file_okay=False, path_t
 
 @click.group()
 def lake() -> None:
-    """Copy topics into Delta tables, and prove that they are complete.
+    """Copy topics into tables of Delta or Iceberg, and prove that they are complete.
 
     \b
     headrace lake enable clicks --table lake/clicks   copies what is there
@@ -73,10 +73,13 @@ def _topic(admin: Admin, bootstrap: str, name: str) -> "Iterator[LakeTopic]":
     yield LakeTopic(admin, settings_of("consumer", bootstrap), name)  # type: ignore[arg-type]
 
 
-def _table(path: Path) -> "DeltaLake":
-    from headrace.lake.delta import DeltaLake
+def _table(path: Path, format: str | None = None) -> "LakeTable":
+    from headrace.lake.formats import table_at
 
-    return DeltaLake(path.resolve())
+    try:
+        return table_at(path.resolve(), format)
+    except MissingExtra as error:
+        raise click.ClickException(f"{error}.") from error
 
 
 # --- copying ---------------------------------------------------------------------------------------------
@@ -89,6 +92,12 @@ def _table(path: Path) -> "DeltaLake":
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
     help="Directory of the table; it is created.",
+)
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(["delta", "iceberg"]),
+    help="Format of a new table.  [default: delta]",
 )
 @click.option(
     "--from",
@@ -115,6 +124,7 @@ def _table(path: Path) -> "DeltaLake":
 def enable(
     topic: str,
     table: Path,
+    table_format: str | None,
     begin: str,
     format: str | None,
     schema_file: Path | None,
@@ -131,7 +141,7 @@ def enable(
     timeout: float,
     as_json: bool,
 ) -> None:
-    """Make a Delta table of TOPIC, and copy the topic into it up to its current end.
+    """Make a table of TOPIC, and copy the topic into it up to its current end.
 
     The table knows which offsets it has. Run the command again, at any time and as often as you like: it
     continues where the table ends. Only committed records are copied.
@@ -143,7 +153,7 @@ def enable(
         raise click.UsageError("--upsert needs all keys: leave --from latest out.")
     values = value_format(format, schema_file, message, keeps_value=keep_values)
     dead = None if dead_letters is None else dead_letters.resolve()
-    place = _table(table)
+    place = _table(table, table_format)
     with administer(bootstrap, timeout) as admin, _topic(admin, bootstrap, topic) as source:
         snapshot = enable_table(place, source, group, values=values, dead_letters=dead, upsert=upsert)
         typed = typed_rows(place, snapshot, registry)
@@ -219,7 +229,8 @@ def status(table: Path, bootstrap: str, timeout: float, as_json: bool) -> None:
     """Show which offsets TABLE has, and how far it is behind its topic."""
     from headrace.machines.lake.plan import behind
 
-    snapshot = _table(table).load()
+    place = _table(table)
+    snapshot = place.load()
     with administer(bootstrap, timeout) as admin, _topic(admin, bootstrap, snapshot.topic) as source:
         logs = source.logs(snapshot.topic_id)
         lag = behind(snapshot.ledger, logs)
@@ -240,12 +251,16 @@ def status(table: Path, bootstrap: str, timeout: float, as_json: bool) -> None:
         )
     size = sum(snapshot.files.values())
     if as_json:
-        facts = {"topic": snapshot.topic, "topic_id": snapshot.topic_id, "group": snapshot.group}
+        facts = {"format": place.store.format, "location": snapshot.stored.location}
+        facts |= {"topic": snapshot.topic, "topic_id": snapshot.topic_id, "group": snapshot.group}
         more = {"version": snapshot.version, "files": len(snapshot.files), "bytes": size}
         print_json({"table": str(table), **facts, **more, "partitions": rows})
         return
     files = f"{count_text(len(snapshot.files), 'file')}, {bytes_text(size)}"
-    say(f"{table}: topic {snapshot.topic}, version {snapshot.version}, {files}, group {snapshot.group}")
+    version = f"{place.store.format}, version {snapshot.version}"
+    say(f"{table}: topic {snapshot.topic}, {version}, {files}, group {snapshot.group}")
+    if snapshot.stored.location != str(place.path):
+        say(f"newest metadata: {snapshot.stored.location}")
     headings = ("PARTITION", "START", "NEXT", "LOG START", "LOG END", "BEHIND")
     cells = [["-" if cell is None else cell for cell in row.values()][: len(headings)] for row in rows]
     print_table(headings, cells, right=headings)
@@ -453,7 +468,7 @@ def read(
         found = read_rows(place.path, snapshot, partitions=partitions, start=begin, end=end)
         _print_rows(found, snapshot, limit, as_json=as_json)
     if sys.stdout.isatty():
-        note(f"{table} has {snapshot.table.count():,} rows")
+        note(f"{table} has {snapshot.stored.row_count():,} rows")
 
 
 def _print_rows(

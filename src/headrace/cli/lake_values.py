@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from headrace.lake.delta import DeltaLake, Snapshot
+    from headrace.lake.table import LakeTable, Snapshot
     from headrace.lake.typed_rows import TypedRows
     from headrace.lake.values import ValueFormat
 
@@ -71,7 +71,7 @@ def value_format(
     return ValueFormat(format, text, message, keeps_value)
 
 
-def typed_rows(place: "DeltaLake", snapshot: "Snapshot", registry: str) -> "TypedRows | None":
+def typed_rows(place: "LakeTable", snapshot: "Snapshot", registry: str) -> "TypedRows | None":
     from headrace.lake.dead_letters import dead_letters_of
     from headrace.lake.typed_rows import TypedRows, table_decoder
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from headrace.client.errors import ClientError
 from headrace.client.threads.range_reader import DataLost
-from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.errors import RecordsLost, TopicTruncated, WrongTable
 from headrace.lake.files import Piece, WrittenFile, write_loss, write_span
 from headrace.lake.rows import OFFSET, check_columns, fitted
+from headrace.lake.table import LakeTable, Snapshot
 from headrace.lake.topic import LakeTopic
 from headrace.lake.typed_rows import TypedRows
 from headrace.lake.upserting import Upserts
@@ -50,7 +50,7 @@ class Copied:
 class Copier:
     def __init__(
         self,
-        lake: DeltaLake,
+        lake: LakeTable,
         topic: LakeTopic,
         *,
         from_end: bool = False,

@@ -15,11 +15,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.lake.delta import DEAD_LETTERS, IS_DEAD, DeltaLake, Snapshot
 from headrace.lake.errors import WrongTable
 from headrace.lake.files import Piece, WrittenFile, write_span
+from headrace.lake.formats import table_at
 from headrace.lake.reading import read_rows
 from headrace.lake.rows import DEAD_SCHEMA, OFFSET, REASON, check_columns, fitted
+from headrace.lake.table import DEAD_LETTERS, IS_DEAD, LakeTable, Snapshot
 from headrace.machines.lake.ledger import Held, Ledger, Span, Verdict, uncovered
 
 # A reason may quote the record; more of it helps nobody.
@@ -36,8 +37,8 @@ def dead_rows(raw: pa.Table, reasons: dict[int, str]) -> pa.Table:
 class DeadLetterTable:
     """The dead letters of one table, during one step of a copier."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.lake = DeltaLake(path)
+    def __init__(self, lake: LakeTable) -> None:
+        self.lake = lake
         self._snapshot: Snapshot | None = None
         self._files: list[WrittenFile] = []
 
@@ -101,13 +102,14 @@ def _contains(spans: Mapping[int, Span], part: Span) -> bool:
     return span is not None and span.start <= part.start and part.end <= span.end
 
 
-def dead_letters_of(lake: DeltaLake, snapshot: Snapshot) -> DeadLetterTable | None:
+def dead_letters_of(lake: LakeTable, snapshot: Snapshot) -> DeadLetterTable | None:
     if snapshot.dead_letters is None:
         return None
-    return DeadLetterTable(Path(os.path.normpath(lake.path / snapshot.dead_letters)))
+    path = Path(os.path.normpath(lake.path / snapshot.dead_letters))
+    return DeadLetterTable(table_at(path, lake.store.format))
 
 
-def name_dead_letters(lake: DeltaLake, snapshot: Snapshot, path: Path) -> Snapshot:
+def name_dead_letters(lake: LakeTable, snapshot: Snapshot, path: Path) -> Snapshot:
     """Make the table of dead letters at this path, and write its place into the properties of the other."""
     relative = os.path.relpath(path.absolute(), lake.path.absolute())
     if snapshot.dead_letters == relative:
@@ -119,7 +121,7 @@ def name_dead_letters(lake: DeltaLake, snapshot: Snapshot, path: Path) -> Snapsh
         )
     if path.absolute() == lake.path.absolute():
         raise WrongTable(f"the dead letters of table {lake.path} need a directory of their own")
-    dead = DeltaLake(path)
+    dead = table_at(path, lake.store.format)
     if not dead.exists():
         dead.create(snapshot.topic, snapshot.topic_id, "", DEAD_SCHEMA, {IS_DEAD: "true"})
     found = dead.load()

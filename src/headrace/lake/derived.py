@@ -1,27 +1,26 @@
 """Tables of results: any columns, appended batch by batch, each batch once.
 
-The table remembers the number of each writer's last batch in Delta's `txn` actions, in the commit of the
-batch itself. A batch that is written again, after a kill or a lost answer, is recognised by its number.
+The table remembers the number of each writer's last batch, in the commit of the batch itself. A batch that is
+written again, after a kill or a lost answer, is recognised by its number.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
 
-from headrace.lake.delta import CONFLICTS_MAX, DeltaLake, refuse_properties
-from headrace.lake.errors import LakeError, WrongTable
-from headrace.lake.files import FILE_BYTES, ParquetFile, WrittenFile, sync
+from headrace.lake.errors import LakeError
+from headrace.lake.files import FILE_BYTES, ParquetFile, WrittenFile
+from headrace.lake.formats import store_at
 from headrace.lake.rows import fitted
 from headrace.lake.schema import joined_schema
-from headrace.lake.widening import has_types, replace_narrow, rewritten, widen
+from headrace.lake.store import Change, Conflict, StoreFailed, Version
+from headrace.lake.table import CONFLICTS_MAX
+from headrace.lake.table_files import has_types, rewritten
 
 log = logging.getLogger("headrace.lake")
 
@@ -29,27 +28,24 @@ log = logging.getLogger("headrace.lake")
 class DerivedTable:
     """The table at a path of the local file system, which may not exist yet."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, format: str | None = None) -> None:
+        """`format` is that of a new table."""
         self.path = Path(path)
-
-    def _load(self) -> DeltaTable:
-        table = DeltaTable(str(self.path))
-        refuse_properties(self.path, table.metadata().configuration)
-        if table.metadata().partition_columns:
-            raise WrongTable(f"table {self.path} is partitioned: write to one that is not")
-        return table
+        self._format = format
 
     def prepare(self, rows: pa.Schema) -> pa.Schema:
         """Create the table if there is none; return the columns that files of these rows have."""
-        if not DeltaTable.is_deltatable(str(self.path)):
-            self.path.mkdir(parents=True, exist_ok=True)
-            try:
-                DeltaTable.create(str(self.path), pa.schema([field.with_nullable(True) for field in rows]))
-            except DeltaError:
-                if not DeltaTable.is_deltatable(str(self.path)):
-                    raise
-            sync(self.path / "_delta_log")
-        return joined_schema(pa.schema(self._load().schema().to_arrow()), rows, widens=True)
+        store = store_at(self.path, self._format)
+        if not store.exists():
+            store.create(pa.schema([field.with_nullable(True) for field in rows]), {})
+        for _ in range(CONFLICTS_MAX):
+            version = store.load()
+            joined = joined_schema(version.schema, rows, widens=True)
+            if joined == version.schema or not store.needs_columns_first:
+                return joined
+            with suppress(Conflict):  # another writer's column may be the same
+                version.change_columns(joined)
+        raise LakeError(f"table {self.path}: {CONFLICTS_MAX} commits in turn met another one")
 
     def write(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> list[WrittenFile]:
         """Write rows to files, which are on disk afterwards and belong to the table after `commit`."""
@@ -74,61 +70,51 @@ class DerivedTable:
             raise
         return files
 
-    def commit(self, files: list[WrittenFile], schema: pa.Schema, app_id: str | None, version: int) -> bool:
+    def commit(self, files: list[WrittenFile], schema: pa.Schema, app_id: str | None, batch: int) -> bool:
         """Add the files; False, and they are removed, if this batch of this writer was added before.
 
         With no `app_id` the batch has no number, and nothing recognises it.
         """
-        failed: DeltaError | OSError | None = None
+        store = store_at(self.path, self._format)
+        failed: Conflict | StoreFailed | OSError | None = None
         for _ in range(CONFLICTS_MAX):
-            table = self._load()
-            named = set(pa.table(table.get_add_actions(flatten=True))["path"].to_pylist())
-            if failed is not None and files and all(file.name in named for file in files):
+            version = store.load()
+            if failed is not None and files and all(file.name in version.files for file in files):
+                store.sync(version.number - 1, version.number)
                 return True  # the commit was made, and only its answer failed
             if app_id is not None:
-                last = table.transaction_version(app_id)
-                if last is not None and last >= version:
+                last = version.mark(app_id)
+                if last is not None and last >= batch:
                     self._remove(files)
                     return False
-            if failed is not None and not isinstance(failed, CommitFailedError):
+            if failed is not None and not isinstance(failed, Conflict):
                 raise failed
             try:
-                if self._evolve(table, schema):
+                if self._evolve(version, schema):
                     continue
-                files = self._fitting(table, files, schema)
-                self._write(table, files, app_id, version)
-                self._sync(int(table.version()))
+                files = self._fitting(version, files, schema)
+                version.commit(Change(files, (), {} if app_id is None else {app_id: batch}))
+                store.sync(version.number, store.load().number)
                 return True
-            except (DeltaError, OSError) as error:
+            except (Conflict, StoreFailed, OSError) as error:
                 log.debug("the commit to %s failed and is compared again: %s", self.path, error)
                 failed = error
         raise LakeError(f"table {self.path}: {CONFLICTS_MAX} commits in turn met another one: {failed}")
 
-    def _evolve(self, table: DeltaTable, schema: pa.Schema) -> bool:
-        """Add columns of the files that the table lacks, and widen others; deltalake would hide the former.
+    def _evolve(self, version: Version, schema: pa.Schema) -> bool:
+        """Add columns of the files that the table lacks, and widen others.
 
         True: the table was changed, and has to be loaded again.
         """
-        found = pa.schema(table.schema().to_arrow())
-        try:
-            joined = joined_schema(found, schema)
-        except WrongTable:
-            widen(table, self.path, joined_schema(found, schema, widens=True))
-            for _ in range(CONFLICTS_MAX):
-                if not replace_narrow(self._load(), self.path):
-                    break
-                log.info("another writer added files with the old types to %s", self.path)
-            return True
-        known = {each.name: each.type for each in found}
-        changed = pa.schema([each for each in joined if known.get(each.name) != each.type])
-        fields: list[Field] = list(Schema.from_arrow(changed).fields)
-        if fields:
-            table.alter.add_columns(fields)
-        return bool(fields)
+        joined = joined_schema(version.schema, schema, widens=True)
+        if joined == version.schema:
+            return False
+        version.change_columns(joined)
+        return True
 
-    def _fitting(self, table: DeltaTable, files: list[WrittenFile], schema: pa.Schema) -> list[WrittenFile]:
+    def _fitting(self, version: Version, files: list[WrittenFile], schema: pa.Schema) -> list[WrittenFile]:
         """Return the files with the table's types, which another writer may have widened since."""
-        found = pa.schema(table.schema().to_arrow())
+        found = version.schema
         if all(found.field(each.name).type == each.type for each in schema):
             return files
         fitting = [
@@ -137,19 +123,6 @@ class DerivedTable:
         ]
         self._remove([old for old, new in zip(files, fitting) if old is not new])
         return fitting
-
-    def _write(self, table: DeltaTable, files: list[WrittenFile], app_id: str | None, version: int) -> None:
-        now_ms = time.time_ns() // 1_000_000
-        transactions = [] if app_id is None else [Transaction(app_id, version)]
-        table.create_write_transaction(
-            [AddAction(file.name, file.size, {}, now_ms, True, file.stats) for file in files],
-            "append",
-            table.schema(),
-            commit_properties=CommitProperties(app_transactions=transactions),
-        )
-
-    def _sync(self, before: int) -> None:
-        DeltaLake(self.path).sync_log(before, int(DeltaTable(str(self.path)).version()))
 
     def _remove(self, files: list[WrittenFile]) -> None:
         for file in files:

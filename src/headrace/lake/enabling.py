@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.lake.dead_letters import name_dead_letters
-from headrace.lake.delta import IS_UPSERT, DeltaLake, Snapshot
 from headrace.lake.errors import WrongTable
 from headrace.lake.rows import RAW_SCHEMA
+from headrace.lake.table import IS_UPSERT, LakeTable, Snapshot
 from headrace.lake.topic import LakeTopic
 from headrace.lake.values import REGISTRY, ValueDecoder, ValueFormat
 
@@ -20,7 +20,7 @@ def group_of(topic: str) -> str:
 
 
 def enable(
-    lake: DeltaLake,
+    lake: LakeTable,
     topic: LakeTopic,
     group: str | None = None,
     *,
@@ -78,7 +78,7 @@ def _declared_columns(values: ValueFormat) -> pa.Schema:
     return values.own_schema if values.format == REGISTRY else ValueDecoder(values).declared_columns()
 
 
-def _change_values(lake: DeltaLake, snapshot: Snapshot, values: ValueFormat) -> Snapshot:
+def _change_values(lake: LakeTable, snapshot: Snapshot, values: ValueFormat) -> Snapshot:
     """Take a newer schema for records that are copied from now on."""
     held = snapshot.values
     if held is None or held._replace(schema=values.schema) != values:

@@ -7,20 +7,17 @@ table.
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.lake.row_hash import added_up, row_hashes
-from headrace.lake.rows import OFFSET, PARTITION, TIMESTAMP
+from headrace.lake.statistics import FileStats, Statistics
 from headrace.machines.lake.ledger import Span
 from headrace.machines.lake.proof import FOOTER_KEY, HASH_MASK, FileProof, Proof, WrongFooter
 
@@ -37,7 +34,7 @@ class WrittenFile(NamedTuple):
 
     name: str  # relative to the table
     size: int
-    stats: str  # Delta's statistics, JSON
+    stats: FileStats
     proof: FileProof
 
     @property
@@ -82,60 +79,11 @@ class ParquetFile:
         self._writer.close()
         sync(self._path)
         sync(self._path.parent)
-        return WrittenFile(self.name, self._path.stat().st_size, self._stats.to_json(), proof)
+        return WrittenFile(self.name, self._path.stat().st_size, self._stats.result(), proof)
 
     def discard(self) -> None:
         self._writer.close()
         self._path.unlink(missing_ok=True)
-
-
-class Statistics:
-    """What Delta's log says about a file, so that readers can skip it."""
-
-    _COLUMNS = (PARTITION, OFFSET, TIMESTAMP)
-
-    def __init__(self) -> None:
-        self._rows = 0
-        self._nulls: dict[str, int] = {}
-        self._least: dict[str, Any] = {}
-        self._most: dict[str, Any] = {}
-        self._is_moment = False  # whether the column of that name is a timestamp
-
-    def add(self, rows: pa.Table) -> None:
-        self._rows += rows.num_rows
-        for name in self._COLUMNS:
-            if name not in rows.column_names or not _has_order(rows.schema.field(name).type):
-                continue  # a table of results may have any columns
-            self._is_moment |= pa.types.is_timestamp(rows.schema.field(name).type)
-            column = rows[name].cast(pa.int64())
-            self._nulls[name] = self._nulls.get(name, 0) + column.null_count
-            found = pc.min_max(column).as_py()
-            if found["min"] is not None:
-                self._least[name] = min(self._least.get(name, found["min"]), found["min"])
-                self._most[name] = max(self._most.get(name, found["max"]), found["max"])
-
-    def to_json(self) -> str:
-        least, most = dict(self._least), dict(self._most)
-        if self._is_moment and TIMESTAMP in least:
-            texts = _moment_text(least.pop(TIMESTAMP)), _moment_text(most.pop(TIMESTAMP))
-            if texts[0] is not None and texts[1] is not None:
-                least[TIMESTAMP], most[TIMESTAMP] = texts
-        return json.dumps(
-            {"numRecords": self._rows, "minValues": least, "maxValues": most, "nullCount": self._nulls}
-        )
-
-
-def _has_order(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or (pa.types.is_timestamp(kind) and kind.unit == "us"))
-
-
-def _moment_text(micros: int) -> str | None:
-    """None for years that Delta's text cannot have. Kafka's times are whole milliseconds."""
-    try:
-        moment = datetime.fromtimestamp(micros // 1_000_000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros // 1000 % 1000:03d}Z" if moment.year >= 1000 else None
 
 
 class Piece(NamedTuple):

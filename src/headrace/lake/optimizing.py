@@ -8,21 +8,21 @@ file: each raises one application id, and the files must still be in the snapsho
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, Transaction
-from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.errors import Damaged
 from headrace.lake.files import FILE_BYTES, ParquetFile, WrittenFile, read_proof, sync
 from headrace.lake.row_hash import added_up, row_hashes
 from headrace.lake.rows import fitted
+from headrace.lake.store import Change, Conflict, StoreFailed
+from headrace.lake.table import LakeTable, Snapshot
 from headrace.machines.lake.compaction import StoredFile, files_key, plan_compaction, unneeded
 from headrace.machines.lake.proof import HASH_MASK, WrongFooter, add_up
 
@@ -44,7 +44,7 @@ class Optimized:
 
 
 class Optimizer:
-    def __init__(self, lake: DeltaLake, *, target_bytes: int = FILE_BYTES) -> None:
+    def __init__(self, lake: LakeTable, *, target_bytes: int = FILE_BYTES) -> None:
         self._lake = lake
         self._target_bytes = target_bytes
 
@@ -105,35 +105,41 @@ class Optimizer:
 
     def replace(self, snapshot: Snapshot, group: list[StoredFile], new: WrittenFile) -> tuple[bool, Snapshot]:
         """Commit the new file in place of the others; False if another compaction was quicker."""
+        failed: StoreFailed | OSError | None = None
         while True:
             if not all(file.name in snapshot.files for file in group):
                 is_ours = new.name in snapshot.files
-                if not is_ours:
+                if is_ours:
+                    self._note_removal(group)
+                else:
                     (self._lake.path / new.name).unlink(missing_ok=True)
                 return is_ours, snapshot
+            if failed is not None:
+                (self._lake.path / new.name).unlink(missing_ok=True)
+                raise failed
+            key = files_key(snapshot.topic_id)
+            marks = {key: (snapshot.stored.mark(key) or 0) + 1}
             try:
-                self._commit(snapshot, group, new)
-            except CommitFailedError as error:
-                log.debug("the compaction of %s met another one: %s", self._lake.path, error)
+                snapshot.stored.commit(
+                    Change([new], [file.name for file in group], marks, has_same_rows=True)
+                )
+            except Conflict as error:
+                log.debug("the compaction of %s met another commit: %s", self._lake.path, error)
+            except (StoreFailed, OSError) as error:
+                failed = error  # it may have been made all the same
             before = snapshot.version
             snapshot = self._lake.load()
-            self._lake.sync_log(before, snapshot.version)
+            self._lake.store.sync(before, snapshot.version)
 
-    def _commit(self, snapshot: Snapshot, group: list[StoredFile], new: WrittenFile) -> None:
-        key, now_ms = files_key(snapshot.topic_id), time.time_ns() // 1_000_000
-        version = (snapshot.table.transaction_version(key) or 0) + 1
-        snapshot.table.create_write_transaction(
-            [
-                *(RemoveAction(file.name, False, now_ms, file.size) for file in group),
-                AddAction(new.name, new.size, {}, now_ms, False, new.stats),
-            ],
-            "append",
-            snapshot.table.schema(),
-            commit_properties=CommitProperties(app_transactions=[Transaction(key, version)]),
-        )
+    def _note_removal(self, group: list[StoredFile]) -> None:
+        """Let the age of the files begin now: queries that began before may still read them."""
+        for file in group:
+            with suppress(FileNotFoundError):
+                os.utime(self._lake.path / file.name)
 
     def remove_unneeded(self, done: Optimized, *, keep_s: float = KEEP_S) -> None:
-        """Remove files of ours that the newest version does not name and that are older than `keep_s`."""
+        """Remove files of ours that the newest version does not name, and has not named for `keep_s`."""
+        self._lake.store.forget_history(keep_s=keep_s)
         on_disk = {path.name: path.stat() for path in self._lake.path.glob("headrace-*.parquet")}
         snapshot = self._lake.load()
         changed_ms = {name: stat.st_mtime_ns // 1_000_000 for name, stat in on_disk.items()}

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.lake.delta import Snapshot
 from headrace.lake.files import read_proof
 from headrace.lake.rows import OFFSET, PARTITION, fitted
+from headrace.lake.table import Snapshot
 from headrace.machines.lake.ledger import Span
 
 _BATCH_ROWS = 1 << 16

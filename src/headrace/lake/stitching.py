@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from headrace.lake.copying import lost_text
-from headrace.lake.delta import Snapshot
 from headrace.lake.errors import BadRecord, RecordsLost, TopicTruncated, WrongTable
 from headrace.lake.reading import read_rows
 from headrace.lake.rows import fitted
+from headrace.lake.table import Snapshot
 from headrace.lake.topic import LakeTopic
 from headrace.lake.values import ValueDecoder
 from headrace.machines.lake.ledger import Span

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from headrace.client.threads.range_reader import DataLost
 from headrace.lake.dead_letter_check import DeadLetters
-from headrace.lake.delta import Snapshot
 from headrace.lake.report import FileRows, Report, report_offsets
 from headrace.lake.row_hash import row_hashes
 from headrace.lake.rows import OFFSET
+from headrace.lake.table import Snapshot
 from headrace.lake.topic import LakeTopic
 from headrace.lake.values import ValueDecoder
 from headrace.machines.lake.ledger import Span

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.lake.dead_letters import DeadLetterTable, dead_rows
-from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.errors import BadRecord
 from headrace.lake.files import Piece
 from headrace.lake.rows import DEAD_SCHEMA, OFFSET
+from headrace.lake.table import LakeTable, Snapshot
 from headrace.lake.values import REGISTRY, ValueDecoder
 from headrace.machines.lake.ledger import Span
 
@@ -19,7 +19,7 @@ from headrace.machines.lake.ledger import Span
 class TypedRows:
     """Decodes what a copier reads. The table gets new columns before a file with them is written."""
 
-    def __init__(self, lake: DeltaLake, decoder: ValueDecoder, dead: DeadLetterTable | None) -> None:
+    def __init__(self, lake: LakeTable, decoder: ValueDecoder, dead: DeadLetterTable | None) -> None:
         self._lake = lake
         self._decoder = decoder
         self.dead = dead

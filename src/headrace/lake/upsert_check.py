@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.client.threads.range_reader import DataLost
-from headrace.lake.delta import Snapshot
 from headrace.lake.file_check import check_file
 from headrace.lake.report import Report, report_offsets
 from headrace.lake.row_hash import row_hashes
 from headrace.lake.rows import KEY, OFFSET, PARTITION
+from headrace.lake.table import Snapshot
 from headrace.lake.topic import LakeTopic
 from headrace.lake.upserting import is_tombstone
 from headrace.lake.values import ValueDecoder

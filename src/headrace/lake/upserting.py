@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.errors import BadRecord, Damaged
 from headrace.lake.files import FILE_BYTES, ParquetFile, WrittenFile, read_proof
 from headrace.lake.row_hash import added_up, row_hashes
 from headrace.lake.rows import KEY, OFFSET, PARTITION, TOMBSTONE, fitted
+from headrace.lake.table import LakeTable, Snapshot
 from headrace.machines.lake.ledger import Span
 from headrace.machines.lake.proof import HASH_MASK, Proof
 
@@ -32,7 +32,7 @@ _BATCH_ROWS = 1 << 16
 class Upserts:
     """What one step of a copier changes in a table."""
 
-    def __init__(self, lake: DeltaLake) -> None:
+    def __init__(self, lake: LakeTable) -> None:
         self._lake = lake
         self.replaced: list[str] = []  # files that the commit removes
         self.row_count = 0  # rows that are new or newer

@@ -14,11 +14,12 @@ import pyarrow as pa
 
 from headrace.lake.dead_letter_check import DeadLetters
 from headrace.lake.dead_letters import dead_letters_of
-from headrace.lake.delta import DeltaLake, Snapshot
 from headrace.lake.errors import NotALakeTable
 from headrace.lake.file_check import check_file
+from headrace.lake.formats import table_at
 from headrace.lake.reading import read_rows
 from headrace.lake.report import Report
+from headrace.lake.table import Snapshot
 from headrace.lake.topic import LakeTopic
 from headrace.lake.topic_comparison import TopicRecords
 from headrace.lake.upsert_check import verify_upserts
@@ -64,7 +65,7 @@ def verify(
 
 def read_dead_letters(directory: Path, snapshot: Snapshot, report: Report) -> DeadLetters:
     """Check the table of dead letters, if there is one, and return them."""
-    dead = dead_letters_of(DeltaLake(directory), snapshot)
+    dead = dead_letters_of(table_at(directory), snapshot)
     if dead is None:
         return DeadLetters()
     try:

@@ -22,7 +22,7 @@ from headrace.spark.ranges import Range
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.lake.delta import Snapshot
+    from headrace.lake.table import Snapshot
 
 # Files of a batch query's task, together: about a second of work.
 TASK_BYTES = 64 << 20
@@ -89,9 +89,9 @@ class History:
                 require("deltalake", 'option("history")')
             except MissingExtra as error:
                 raise InvalidOption(f"{error}") from None
-            from headrace.lake.delta import DeltaLake
+            from headrace.lake.formats import table_at
 
-            self._made = _checked(DeltaLake(self._path).load(), self._path, topics)
+            self._made = _checked(table_at(self._path).load(), self._path, topics)
         return self._made
 
     def begin(self, offsets: Offsets, spec: OffsetSpec, topics: Mapping[str, TopicDescription]) -> Offsets:

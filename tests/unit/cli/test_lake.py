@@ -65,7 +65,7 @@ def test_a_table_follows_its_topic(headrace: CommandLine, broker: Broker, topic:
     lines = headrace("lake", "enable", topic, "--table", table).lines
     assert lines[0].startswith(f"{table}: added 4 rows in 2 files (")
     shown = headrace("lake", "status", table).lines
-    assert "topic clicks, version 2, 4 files" in shown[0]
+    assert "topic clicks, delta, version 2, 4 files" in shown[0]
     assert shown[2].split() == ["0", "0", "5", "0", "5", "0"]
     with client.Admin(broker.bootstrap_servers) as admin:
         assert {

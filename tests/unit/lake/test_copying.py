@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import DeltaTable, Schema
 
+from harness.failing_commits import CONFLICTS, LOST_ANSWERS, failing_commits
 from harness.lake_topic import TableOfTopic, TopicInMemory, all_rows
+from harness.outsider import outsider, read_outside
 from headrace.client.errors import ClientError, TimedOut
 from headrace.lake.copying import DOUBTS_MAX
-from headrace.lake.delta import CONFLICTS_MAX, DeltaLake
 from headrace.lake.enabling import enable
 from headrace.lake.errors import LakeError, NotALakeTable, RecordsLost, TopicTruncated, WrongTable
+from headrace.lake.formats import table_at
 from headrace.lake.rows import RAW_SCHEMA
+from headrace.lake.table import CONFLICTS_MAX
 from headrace.machines.lake.ledger import Held, Span, Verdict
 from headrace.machines.lake.plan import Plan
 
@@ -28,8 +29,8 @@ def topic() -> TopicInMemory:
 
 
 @pytest.fixture
-def table(tmp_path: Path, topic: TopicInMemory) -> TableOfTopic:
-    return TableOfTopic(tmp_path / "table", topic)
+def table(tmp_path: Path, topic: TopicInMemory, format: str) -> TableOfTopic:
+    return TableOfTopic(tmp_path / "table", topic, format)
 
 
 def test_each_record_once_in_commits_of_bounded_size(table: TableOfTopic, topic: TopicInMemory) -> None:
@@ -170,32 +171,20 @@ def test_a_range_that_no_longer_continues_the_ledger_is_not_added(
     assert table.verify().findings == []
 
 
-def failing(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, *, times: int, is_made: bool
-) -> list[Exception]:
-    """Commits fail so often, before or after they were made."""
-    raised: list[Exception] = []
-    write = DeltaTable.create_write_transaction
-
-    def fail(self: DeltaTable, *given: Any, **named: Any) -> None:
-        if len(raised) >= times:
-            return write(self, *given, **named)
-        raised.append(error)
-        if is_made:
-            write(self, *given, **named)
-        raise error
-
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
-    return raised
-
-
-@pytest.mark.parametrize("error", [CommitFailedError("conflict"), DeltaError("no answer")])
+@pytest.mark.parametrize(
+    ("format", "error"),
+    [
+        ("delta", CONFLICTS["delta"]),  # of a repeated request
+        ("delta", LOST_ANSWERS["delta"]),
+        ("iceberg", LOST_ANSWERS["iceberg"]),
+    ],
+)
 def test_a_commit_whose_answer_is_lost_is_found_in_the_table(
-    error: Exception, table: TableOfTopic, topic: TopicInMemory, monkeypatch: pytest.MonkeyPatch
+    format: str, error: Exception, table: TableOfTopic, topic: TopicInMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic.fill(3)
     copier = table.copier()
-    failing(monkeypatch, error, times=1, is_made=True)
+    failing_commits(monkeypatch, format, error, times=1, is_made=True)
     copied = copier.copy_available()
     assert (copied.commits, copied.rows) == (1, 6)
     assert table.rows() == all_rows(range(3))
@@ -203,21 +192,22 @@ def test_a_commit_whose_answer_is_lost_is_found_in_the_table(
 
 
 def test_a_conflict_is_tried_again_and_a_full_disk_is_not(
-    table: TableOfTopic, topic: TopicInMemory, monkeypatch: pytest.MonkeyPatch
+    table: TableOfTopic, topic: TopicInMemory, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     topic.fill(3)
     copier = table.copier()
+    full = OSError("No space left on device")
     with monkeypatch.context() as patched:
-        failing(patched, OSError("No space left on device"), times=1, is_made=False)
+        failing_commits(patched, format, full, times=1, is_made=False)
         with pytest.raises(OSError, match="No space left"):
             copier.copy_available()
     with monkeypatch.context() as patched:
-        raised = failing(patched, CommitFailedError("conflict"), times=1000, is_made=False)
+        raised = failing_commits(patched, format, CONFLICTS[format], times=1000, is_made=False)
         with pytest.raises(LakeError, match="commits in turn met another one: conflict"):
             copier.copy_available()
         assert len(raised) == CONFLICTS_MAX
     with monkeypatch.context() as patched:
-        failing(patched, CommitFailedError("conflict"), times=3, is_made=False)
+        failing_commits(patched, format, CONFLICTS[format], times=3, is_made=False)
         assert copier.copy_available().commits == 1
     assert table.rows() == all_rows(range(3))
 
@@ -227,10 +217,10 @@ def test_a_conflict_is_tried_again_and_a_full_disk_is_not(
 
 def test_a_path_without_a_table_of_ours(tmp_path: Path) -> None:
     with pytest.raises(NotALakeTable, match="there is no Delta table at"):
-        DeltaLake(tmp_path / "none").load()
+        table_at(tmp_path / "none").load()
     DeltaTable.create(str(tmp_path / "foreign"), RAW_SCHEMA)
     with pytest.raises(NotALakeTable, match="was not made from a topic by Headrace"):
-        DeltaLake(tmp_path / "foreign").load()
+        table_at(tmp_path / "foreign").load()
 
 
 @pytest.mark.parametrize(
@@ -248,11 +238,11 @@ def test_a_property_that_breaks_the_ledger_or_the_proofs_is_refused(
         str(tmp_path), RAW_SCHEMA, configuration=ours | {name: value}, raise_if_key_not_exists=False
     )
     with pytest.raises(WrongTable, match=f"{name}={value} {reason}.*: remove the property"):
-        DeltaLake(tmp_path).load()
+        table_at(tmp_path).load()
 
 
 def test_a_table_is_made_once_and_belongs_to_one_topic(table: TableOfTopic, topic: TopicInMemory) -> None:
-    lake = table.delta
+    lake = table.lake
     assert not lake.exists()
     assert enable(lake, topic.as_topic(), "mine").group == "mine"
     assert enable(lake, topic.as_topic()).group == "mine"
@@ -271,28 +261,27 @@ def test_a_column_that_the_table_lacks_is_not_hidden(table: TableOfTopic, topic:
     todo = Plan([Span(0, 0, 2)], [], [])
     files = copier.write(snapshot, todo)
     (table.path / files[0].name).unlink()
-    wider = pa.table({"_offset": [0, 1], "extra": ["a", "b"]})
-    pq.write_table(wider, table.path / files[0].name)
-    with pytest.raises(WrongTable, match=r"column extra of file .* is string, that of the table is missing"):
+    wider = pa.schema([snapshot.schema.field("_offset"), pa.field("extra", pa.string())])
+    pq.write_table(pa.table([[0, 1], ["a", "b"]], schema=wider), table.path / files[0].name)
+    with pytest.raises(WrongTable, match=r"column extra .*missing"):
         copier.commit(snapshot, files, todo)
 
 
-def test_columns_that_a_user_added_are_null_and_a_missing_one_is_an_error(
-    table: TableOfTopic, topic: TopicInMemory
-) -> None:
-    from deltalake import Field, Schema
-
+def test_columns_that_a_user_added_are_null(table: TableOfTopic, topic: TopicInMemory) -> None:
     topic.fill(2)
     table.copy()
-    table.load().table.alter.add_columns([Field("note", "string")])
+    outsider(table.path).add_column("note")
     topic.fill(1)
     table.copy()
-    found = table.load().table.to_pyarrow_table()
+    found = read_outside(table.path)
     assert found["note"].null_count == found.num_rows == 6
     assert table.verify().is_clean
+
+
+def test_a_column_of_ours_that_is_missing_is_an_error(tmp_path: Path) -> None:
     fields = [field for field in Schema.from_arrow(RAW_SCHEMA).fields if field.name != "_key"]
     narrow = TopicInMemory()
-    other = TableOfTopic(table.path.parent / "narrow", narrow)
+    other = TableOfTopic(tmp_path / "narrow", narrow)
     DeltaTable.create(
         str(other.path),
         Schema(fields),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
+from harness.failing_commits import CONFLICTS, LOST_ANSWERS, failing_commits
 from harness.lake_topic import TableOfTopic, TopicInMemory, all_rows
 from headrace.lake.errors import Damaged
 from headrace.lake.files import read_proof
@@ -24,10 +22,10 @@ def topic() -> TopicInMemory:
 
 
 @pytest.fixture
-def table(tmp_path: Path, topic: TopicInMemory) -> TableOfTopic:
+def table(tmp_path: Path, topic: TopicInMemory, format: str) -> TableOfTopic:
     """With four files of each partition."""
     topic.fill(8)
-    table = TableOfTopic(tmp_path / "table", topic)
+    table = TableOfTopic(tmp_path / "table", topic, format)
     table.copy(offsets_per_commit=2)
     return table
 
@@ -41,14 +39,14 @@ def stored(table: TableOfTopic) -> list[StoredFile]:
 def test_small_files_become_one_for_each_partition(table: TableOfTopic, topic: TopicInMemory) -> None:
     ledger = table.ledger
     commits: list[None] = []
-    done = Optimizer(table.delta).compact(lambda: commits.append(None))
+    done = Optimizer(table.lake).compact(lambda: commits.append(None))
     assert (done.files_before, done.files_after, done.compacted, len(commits)) == (8, 2, 8, 2)
     assert done.written_bytes == sum(table.load().files.values())
     assert table.ledger == ledger
     assert table.rows() == all_rows(range(8))
     report = table.verify()
     assert (report.findings, report.files, report.compared) == ([], 2, 16)
-    assert Optimizer(table.delta).compact().compacted == 0
+    assert Optimizer(table.lake).compact().compacted == 0
     topic.fill(1)
     table.copy()
     assert table.rows() == all_rows(range(9))
@@ -58,14 +56,14 @@ def test_a_lost_range_stays_known(table: TableOfTopic, topic: TopicInMemory) -> 
     topic.fill(6)
     topic.trim(0, 11)
     table.copy(allows_loss=True)
-    Optimizer(table.delta).compact()
+    Optimizer(table.lake).compact()
     report = table.verify()
     assert (report.findings, report.lost, report.rows) == ([], 3, 25)
 
 
 def test_a_compaction_of_another_owner_wins_once(table: TableOfTopic) -> None:
     """Both have read the same snapshot. deltalake alone would take both, and double the rows."""
-    optimizer, snapshot = Optimizer(table.delta), table.load()
+    optimizer, snapshot = Optimizer(table.lake), table.load()
     group = stored(table)[:4]
     one, other = (optimizer.join(snapshot, group) for _ in range(2))
     late = table.load()
@@ -78,21 +76,12 @@ def test_a_compaction_of_another_owner_wins_once(table: TableOfTopic) -> None:
 
 @pytest.mark.parametrize("is_made", [True, False])
 def test_a_failed_commit_is_looked_for_in_the_table(
-    is_made: bool, table: TableOfTopic, monkeypatch: pytest.MonkeyPatch
+    is_made: bool, format: str, table: TableOfTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = DeltaTable.create_write_transaction
-    calls: list[None] = []
-
-    def fail(self: DeltaTable, *given: Any, **named: Any) -> None:
-        calls.append(None)
-        if len(calls) > 1 or is_made:
-            write(self, *given, **named)
-        if len(calls) == 1:
-            raise CommitFailedError("no answer")
-
-    monkeypatch.setattr(DeltaTable, "create_write_transaction", fail)
-    done = Optimizer(table.delta).compact()
-    assert (done.compacted, done.files_after, len(calls)) == (8, 2, 2 if is_made else 3)
+    error = (LOST_ANSWERS if is_made else CONFLICTS)[format]
+    raised = failing_commits(monkeypatch, format, error, times=1, is_made=is_made)
+    done = Optimizer(table.lake).compact()
+    assert (done.compacted, done.files_after, len(raised)) == (8, 2, 1)
     assert table.rows() == all_rows(range(8))
     assert table.verify().is_clean
 
@@ -105,7 +94,7 @@ def test_damage_is_not_compacted_away(table: TableOfTopic) -> None:
         writer.add_key_value_metadata(footer)
     before = sorted(table.path.glob("*.parquet"))
     with pytest.raises(Damaged, match=f"file {path.name} of table .* does not agree with its proof"):
-        Optimizer(table.delta).compact()
+        Optimizer(table.lake).compact()
     assert sorted(table.path.glob("*.parquet")) == before
 
 
@@ -116,7 +105,7 @@ def test_files_of_other_programs_and_missing_files_are_left_alone(
     rows = pq.read_table(foreign).replace_schema_metadata(None)
     pq.write_table(rows, foreign)
     missing.unlink()
-    done = Optimizer(table.delta).compact()
+    done = Optimizer(table.lake).compact()
     assert (done.files_before, done.files_after, done.compacted) == (8, 4, 6)
     assert {missing.name, foreign.name} <= set(table.load().files)
     assert foreign.name in caplog.text
@@ -129,7 +118,7 @@ def test_only_old_files_that_no_commit_names_are_removed(table: TableOfTopic) ->
     for path in (orphan, foreign):
         path.write_bytes(b"xy")
         os.utime(path, (1, 1))
-    optimizer = Optimizer(table.delta)
+    optimizer = Optimizer(table.lake)
     done = optimizer.compact()
     optimizer.remove_unneeded(done)
     assert (done.removed_files, done.removed_bytes) == (1, 2)  # a query may still read the others

@@ -24,9 +24,9 @@ def topic() -> TopicInMemory:
 
 
 @pytest.fixture
-def table(tmp_path: Path, topic: TopicInMemory) -> TableOfTopic:
+def table(tmp_path: Path, topic: TopicInMemory, format: str) -> TableOfTopic:
     topic.fill(6)
-    table = TableOfTopic(tmp_path / "table", topic)
+    table = TableOfTopic(tmp_path / "table", topic, format)
     table.copy(offsets_per_commit=4)
     return table
 
@@ -38,7 +38,7 @@ def places(tables: Iterable[pa.Table]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_rows_come_in_the_order_of_the_topic(table: TableOfTopic, is_compacted: bool) -> None:
     if is_compacted:
-        Optimizer(table.delta).compact()
+        Optimizer(table.lake).compact()
     snapshot = table.load()
     assert places(read_rows(table.path, snapshot)) == [(at, offset) for at in (0, 1) for offset in range(6)]
     some = read_rows(table.path, snapshot, partitions=[1], start=3, end=5)

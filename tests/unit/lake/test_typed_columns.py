@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ import pytest
 
 from harness.typed_lake import TypedLake
 from headrace.lake.dead_letters import DeadLetterTable
-from headrace.lake.delta import DeltaLake
 from headrace.lake.enabling import enable
 from headrace.lake.errors import BadRecord, WrongTable
+from headrace.lake.formats import table_at
 from headrace.lake.messages import json_rows
 from headrace.lake.optimizing import Optimizer
 from headrace.lake.reading import read_rows
@@ -71,13 +72,22 @@ def avro(registry: Schemas, id: int, **values: Any) -> bytes:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> TypedLake:
-    return TypedLake(tmp_path, ValueFormat("json", JSON))
+def lake(tmp_path: Path, format: str) -> TypedLake:
+    return TypedLake(tmp_path, ValueFormat("json", JSON), table_format=format)
 
 
-def with_avro(tmp_path: Path, *schemas: str | Schema) -> tuple[TypedLake, Schemas]:
-    registry = Schemas(*schemas)
-    return TypedLake(tmp_path, ValueFormat("registry"), registry), registry
+WithSchemas = Callable[..., tuple[TypedLake, Schemas]]
+
+
+@pytest.fixture
+def with_avro(tmp_path: Path, format: str) -> WithSchemas:
+    """A table of values with ids of these schemas."""
+
+    def make(*schemas: str | Schema) -> tuple[TypedLake, Schemas]:
+        registry = Schemas(*schemas)
+        return TypedLake(tmp_path, ValueFormat("registry"), registry, format), registry
+
+    return make
 
 
 def test_fields_are_columns_and_bad_records_are_dead_letters(lake: TypedLake) -> None:
@@ -115,14 +125,13 @@ def test_without_a_place_for_dead_letters_a_bad_record_stops_the_copy(lake: Type
     lake.memory.send(b"garbage")
     with pytest.raises(BadRecord, match="offset 1 of partition clicks-0"):
         lake.copy(dead=False)
-    assert lake.delta.load().ledger == {}
+    assert lake.lake.load().ledger == {}
     assert lake.copy().dead_letters == 1  # the place was added later
     assert lake.verify().is_clean
 
 
-def test_producers_add_widen_and_rename_fields(tmp_path: Path) -> None:
+def test_producers_add_widen_and_rename_fields(with_avro: WithSchemas) -> None:
     lake, registry = with_avro(
-        tmp_path,
         record(user="string", count="int", share="float"),
         record(user="string", count="long", share="double", city=["null", "string"]),
         record(name="string", count="int"),  # narrowed, and user has another name
@@ -151,18 +160,18 @@ def test_producers_add_widen_and_rename_fields(tmp_path: Path) -> None:
     report = lake.verify()
     assert report.findings == []
     assert report.rows + report.dead_letters == 7
-    assert Optimizer(lake.delta).compact().compacted > 1
+    assert Optimizer(lake.lake).compact().compacted > 1
     report = lake.verify()
     assert report.findings == []
     assert report.dead_letters == 3
 
 
-def test_fields_inside_structures_are_added_and_may_be_missing(tmp_path: Path) -> None:
+def test_fields_inside_structures_are_added_and_may_be_missing(with_avro: WithSchemas) -> None:
     def click(**fields: Any) -> str:
         inner = {"type": "record", "name": "Place", "fields": json.loads(record(**fields))["fields"]}
         return record(place=inner, places={"type": "array", "items": "Place"})
 
-    lake, registry = with_avro(tmp_path, click(city="string", number="int"), click(number="long", zip="int"))
+    lake, registry = with_avro(click(city="string", number="int"), click(number="long", zip="int"))
     first, second = {"city": "Oslo", "number": 1}, {"number": 1 << 40, "zip": 7}
     lake.memory.send(avro(registry, 1, place=first, places=[first]))
     lake.copy()
@@ -176,26 +185,26 @@ def test_fields_inside_structures_are_added_and_may_be_missing(tmp_path: Path) -
         (older, []),
     ]
     assert lake.verify().findings == []
-    assert Optimizer(lake.delta).compact().compacted > 1
+    assert Optimizer(lake.lake).compact().compacted > 1
     assert lake.verify().findings == []
 
 
-def test_a_registry_that_is_down_is_an_error_and_not_a_dead_letter(tmp_path: Path) -> None:
-    lake, registry = with_avro(tmp_path, record(count="int"))
+def test_a_registry_that_is_down_is_an_error_and_not_a_dead_letter(with_avro: WithSchemas) -> None:
+    lake, registry = with_avro(record(count="int"))
     lake.memory.send(avro(registry, 1, count=1))
     registry.is_down = True
     with pytest.raises(RegistryUnreachable):
         lake.copy()
-    assert lake.delta.load().ledger == {}
+    assert lake.lake.load().ledger == {}
     assert lake.dead() == []
     registry.is_down = False
     assert lake.copy().rows == 1
     assert lake.verify().is_clean
 
 
-def test_the_dead_letters_decide_after_a_kill_between_the_two_commits(tmp_path: Path) -> None:
+def test_the_dead_letters_decide_after_a_kill_between_the_two_commits(with_avro: WithSchemas) -> None:
     """Meanwhile the registry got the schema: the record stays a dead letter, and is not a row as well."""
-    lake, registry = with_avro(tmp_path, record(count="int"), record(count="int", more="int"))
+    lake, registry = with_avro(record(count="int"), record(count="int", more="int"))
     lake.memory.send(avro(registry, 1, count=1))
     late = avro(registry, 2, count=2, more=3)
     lake.memory.send(late)
@@ -206,10 +215,10 @@ def test_the_dead_letters_decide_after_a_kill_between_the_two_commits(tmp_path: 
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lake.delta, "commit", killed)
+        patch.setattr(lake.lake, "commit", killed)
         with pytest.raises(KeyboardInterrupt):
             copier.copy_available()
-    assert lake.delta.load().ledger == {}
+    assert lake.lake.load().ledger == {}
     assert [offset for offset, *_ in lake.dead()] == [1]
     registry.held[2] = schema
     lake.memory.send(late)
@@ -219,8 +228,8 @@ def test_the_dead_letters_decide_after_a_kill_between_the_two_commits(tmp_path: 
     assert lake.verify().findings == []
 
 
-def test_of_two_copiers_with_other_opinions_the_first_to_commit_decides(tmp_path: Path) -> None:
-    lake, registry = with_avro(tmp_path, record(count="int"))
+def test_of_two_copiers_with_other_opinions_the_first_to_commit_decides(with_avro: WithSchemas) -> None:
+    lake, registry = with_avro(record(count="int"))
     lake.memory.send(avro(registry, 1, count=1))
     slow = lake.copier()
     commit = slow.commit_dead_letters
@@ -243,12 +252,12 @@ def test_of_two_copiers_with_other_opinions_the_first_to_commit_decides(tmp_path
     assert lake.verify().findings == []
 
 
-def test_a_record_that_was_a_row_before_does_not_become_a_dead_letter(tmp_path: Path) -> None:
-    lake, registry = with_avro(tmp_path, record(count="int"))
+def test_a_record_that_was_a_row_before_does_not_become_a_dead_letter(with_avro: WithSchemas) -> None:
+    lake, registry = with_avro(record(count="int"))
     lake.memory.send(avro(registry, 1, count=1))
     copier = lake.copier()
-    todo_snapshot = lake.delta.load()
-    dead = DeadLetterTable(lake.dead_path)
+    todo_snapshot = lake.lake.load()
+    dead = DeadLetterTable(table_at(lake.dead_path))
     dead.begin()
     assert dead.commit(todo_snapshot.ledger, [Span(0, 0, 1)])  # decided: no dead letter
     registry.held.pop(1)
@@ -262,7 +271,7 @@ def test_a_decision_in_the_middle_of_a_range_is_kept(lake: TypedLake) -> None:
         lake.memory.send(b"garbage")
         lake.memory.send(b'{"count": 1}')
     lake.copier()
-    dead = DeadLetterTable(lake.dead_path)
+    dead = DeadLetterTable(table_at(lake.dead_path))
     dead.begin()
     assert dead.commit({}, [Span(0, 3, 4)])  # the record at 3 is a row
     copied = lake.copy()
@@ -361,31 +370,31 @@ def test_a_newer_schema_adds_columns(lake: TypedLake) -> None:
     assert lake.verify().findings == []
     del wider["properties"]["user"]
     with pytest.raises(WrongTable, match="lacks user"):
-        enable(lake.delta, lake.topic, values=ValueFormat("json", json.dumps(wider)))
+        enable(lake.lake, lake.topic, values=ValueFormat("json", json.dumps(wider)))
     with pytest.raises(WrongTable, match="made for values of format json"):
-        enable(lake.delta, lake.topic, values=ValueFormat("registry"))
+        enable(lake.lake, lake.topic, values=ValueFormat("registry"))
 
 
 def test_a_column_that_the_user_added_is_null_in_new_rows(filled: TypedLake) -> None:
-    filled.delta.add_columns(pa.schema([("note", pa.string())]))
+    filled.lake.add_columns(pa.schema([("note", pa.string())]))
     filled.memory.send(b'{"count": 9}')
     filled.copy()
     assert filled.rows("count", "note")[-1] == (8, 9, None)
     assert filled.verify().findings == []
 
 
-def test_wrong_places_for_dead_letters_are_refused(lake: TypedLake, tmp_path: Path) -> None:
+def test_wrong_places_for_dead_letters_are_refused(lake: TypedLake, tmp_path: Path, format: str) -> None:
     lake.copy()
     with pytest.raises(WrongTable, match="leave the path out"):
-        enable(lake.delta, lake.topic, dead_letters=tmp_path / "other")
+        enable(lake.lake, lake.topic, dead_letters=tmp_path / "other")
     with pytest.raises(WrongTable, match="dead letters of another one"):
-        enable(DeltaLake(lake.dead_path), lake.topic)
-    raw = DeltaLake(tmp_path / "raw")
+        enable(table_at(lake.dead_path), lake.topic)
+    raw = table_at(tmp_path / "raw", format)
     with pytest.raises(WrongTable, match="only tables with typed columns"):
         enable(raw, lake.topic, dead_letters=tmp_path / "other")
     with pytest.raises(WrongTable, match="made for the values' bytes"):
         enable(raw, lake.topic, values=lake.format)
-    more = DeltaLake(tmp_path / "more")
+    more = table_at(tmp_path / "more", format)
     with pytest.raises(WrongTable, match="directory of their own"):
         enable(more, lake.topic, values=lake.format, dead_letters=tmp_path / "more")
     with pytest.raises(WrongTable, match="another table"):
@@ -405,20 +414,20 @@ def test_a_registry_is_needed_for_ids() -> None:
 def test_rows_are_read_as_json_and_the_topic_continues_them(filled: TypedLake) -> None:
     filled.memory.send(b'{"count": 9, "at": "9999-12-31T23:59:59Z"}')
     filled.memory.send(b"garbage")
-    snapshot = filled.delta.load()
+    snapshot = filled.lake.load()
     decoder = table_decoder(snapshot, None)
     assert decoder is not None
     read = read_stitched(filled.path, snapshot, filled.topic, decoder=decoder)
     found = [json.loads(line) for rows in read for line in json_rows(rows)]
     assert [(row["_offset"], row["count"]) for row in found] == [(0, 0), (2, 1), (4, 2), (6, 3), (8, 9)]
     assert found[-1]["at"].startswith("9999-12-31 23:59:59")
-    dead = DeltaLake(filled.dead_path).load()
+    dead = table_at(filled.dead_path).load()
     (rows,) = read_rows(filled.dead_path, dead)
     assert rows["_offset"].to_pylist() == [1, 3, 5, 7]
 
 
-def test_the_bytes_can_be_kept(tmp_path: Path) -> None:
-    lake = TypedLake(tmp_path, ValueFormat("json", JSON, keeps_value=True))
+def test_the_bytes_can_be_kept(tmp_path: Path, format: str) -> None:
+    lake = TypedLake(tmp_path, ValueFormat("json", JSON, keeps_value=True), table_format=format)
     lake.memory.send(b'{"count": 1, "more": [2]}')
     lake.copy()
     assert lake.rows("count", "_value") == [(0, 1, b'{"count": 1, "more": [2]}')]
@@ -430,10 +439,10 @@ PROTO = (
 )
 
 
-def test_protobuf_messages_of_one_schema_have_their_own_columns(tmp_path: Path) -> None:
+def test_protobuf_messages_of_one_schema_have_their_own_columns(with_avro: WithSchemas) -> None:
     from headrace.schemas.protobuf import ProtobufFile, message_class
 
-    lake, _ = with_avro(tmp_path, Schema(PROTO, SchemaType.PROTOBUF))
+    lake, _ = with_avro(Schema(PROTO, SchemaType.PROTOBUF))
     file = ProtobufFile(PROTO, ())
     click = message_class(file.message("Click"))(user="ada", count=1)
     buy = message_class(file.message("Buy"))(price=2.5)
@@ -446,8 +455,8 @@ def test_protobuf_messages_of_one_schema_have_their_own_columns(tmp_path: Path) 
     assert lake.verify().findings == []
 
 
-def test_ids_in_headers_are_found(tmp_path: Path) -> None:
-    lake, registry = with_avro(tmp_path, record(count="int"))
+def test_ids_in_headers_are_found(with_avro: WithSchemas) -> None:
+    lake, registry = with_avro(record(count="int"))
     value = avro(registry, 1, count=5)
     headers = [{"key": "__value_schema_id", "value": value[:5]}]
     lake.memory.send(value[5:], headers=headers)

@@ -9,14 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake.exceptions import DeltaError
 
+from harness.failing_commits import LOST_ANSWERS, failing_commits
 from harness.lake_topic import TopicInMemory
+from harness.outsider import outsider, read_outside
 from headrace.lake import upserting
 from headrace.lake.copying import Copied, Copier
-from headrace.lake.delta import DeltaLake
 from headrace.lake.enabling import enable
 from headrace.lake.errors import BadRecord, Damaged, RecordsLost, WrongTable
+from headrace.lake.formats import table_at
 from headrace.lake.optimizing import Optimizer
 from headrace.lake.reading import read_rows
 from headrace.lake.report import Report
@@ -30,29 +31,29 @@ JSON = json.dumps({"type": "object", "properties": {"n": {"type": "integer"}}})
 
 
 class Upserted:
-    def __init__(self, path: Path, values: ValueFormat | None = None) -> None:
+    def __init__(self, path: Path, format: str, values: ValueFormat | None = None) -> None:
         self.path = path
         self.memory = TopicInMemory(2)
         self.topic = self.memory.as_topic()
-        self.delta = DeltaLake(path)
+        self.lake = table_at(path, format)
         self.values = values
 
     def copier(self, **more: Any) -> Copier:
-        snapshot = enable(self.delta, self.topic, upsert=True, values=self.values)
+        snapshot = enable(self.lake, self.topic, upsert=True, values=self.values)
         decoder = table_decoder(snapshot, None)
-        typed = None if decoder is None else TypedRows(self.delta, decoder, None)
-        return Copier(self.delta, self.topic, typed=typed, **more)
+        typed = None if decoder is None else TypedRows(self.lake, decoder, None)
+        return Copier(self.lake, self.topic, typed=typed, **more)
 
     def copy(self, **more: Any) -> Copied:
         return self.copier(**more).copy_available()
 
     def rows(self, *columns: str) -> dict[bytes, Any]:
-        found = self.delta.load().table.to_pyarrow_table().to_pylist()
+        found = read_outside(self.path).to_pylist()
         assert len({row["_key"] for row in found}) == len(found)
         return {row["_key"]: tuple(row[name] for name in columns or ("_offset", "_value")) for row in found}
 
     def verify(self, *, full: bool = True) -> Report:
-        snapshot = self.delta.load()
+        snapshot = self.lake.load()
         decoder = table_decoder(snapshot, None) if full else None
         return verify(self.path, snapshot, self.topic if full else None, decoder=decoder)
 
@@ -66,8 +67,8 @@ class Upserted:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Upserted:
-    return Upserted(tmp_path / "table")
+def lake(tmp_path: Path, format: str) -> Upserted:
+    return Upserted(tmp_path / "table", format)
 
 
 def test_the_newest_record_of_each_key_is_a_row(lake: Upserted) -> None:
@@ -84,7 +85,7 @@ def test_the_newest_record_of_each_key_is_a_row(lake: Upserted) -> None:
     copied = lake.copy(offsets_per_commit=2)
     assert (copied.rows, copied.commits) == (2, 2)
     assert lake.rows() == {b"a": (5, b"a3"), b"c": (3, b"c1")}
-    assert lake.delta.load().ledger[0] == Held(0, 7)
+    assert lake.lake.load().ledger[0] == Held(0, 7)
     assert lake.memory.commits[-1] == ("lake-clicks", {0: 7, 1: 0})
     assert lake.copy().commits == 0
     report = lake.verify()
@@ -100,7 +101,7 @@ def test_a_key_belongs_to_its_partition(lake: Upserted) -> None:
     lake.memory.send(b"x", b"key-0")
     lake.memory.write(1, b"y")
     lake.copy()
-    found = lake.delta.load().table.to_pyarrow_table(columns=["_partition", "_value"]).to_pylist()
+    found = read_outside(lake.path).select(["_partition", "_value"]).to_pylist()
     assert sorted((row["_partition"], row["_value"]) for row in found) == [(0, b"x"), (1, b"y")]
     lake.memory.send(None, b"key-0")
     lake.copy()
@@ -114,17 +115,17 @@ def test_large_files_are_written_again_only_if_a_key_in_them_changed(
     monkeypatch.setattr(upserting, "SMALL_BYTES", 0)
     lake.memory.send(b"a1", b"a")
     lake.copy()
-    (first,) = lake.delta.load().files
+    (first,) = lake.lake.load().files
     lake.memory.send(b"b1", b"b")
     lake.copy()
-    assert first in lake.delta.load().files
-    assert len(lake.delta.load().files) == 2
+    assert first in lake.lake.load().files
+    assert len(lake.lake.load().files) == 2
     lake.memory.send(b"a2", b"a")
     lake.copy()
-    assert first not in lake.delta.load().files
+    assert first not in lake.lake.load().files
     assert lake.rows() == {b"a": (2, b"a2"), b"b": (1, b"b1")}
     assert lake.verify().findings == []
-    assert Optimizer(lake.delta).compact().compacted == 0
+    assert Optimizer(lake.lake).compact().compacted == 0
 
 
 def test_long_ranges_are_reduced_and_files_have_a_size(
@@ -142,9 +143,9 @@ def test_long_ranges_are_reduced_and_files_have_a_size(
         b"k2": 2,
         b"k3": 3,
     }
-    assert len(lake.delta.load().files) > 1
+    assert len(lake.lake.load().files) > 1
     assert lake.verify().findings == []
-    found = read_rows(lake.path, lake.delta.load())
+    found = read_rows(lake.path, lake.lake.load())
     assert sorted(offset for rows in found for offset in rows["_offset"].to_pylist()) == [2, 3, 4, 5]
 
 
@@ -160,7 +161,7 @@ def test_what_a_compacted_topic_no_longer_has_is_no_fault(lake: Upserted) -> Non
     with pytest.raises(RecordsLost):
         lake.copy()
     assert lake.copy(allows_loss=True).rows == 0
-    assert lake.delta.load().ledger[0] == Held(0, 5)
+    assert lake.lake.load().ledger[0] == Held(0, 5)
     assert lake.verify().findings == []  # the topic has nothing more to compare with
 
 
@@ -183,27 +184,21 @@ def test_two_copiers_do_not_overwrite_each_other(lake: Upserted) -> None:
     lake.copy()
     assert lake.rows() == {b"a": (1, b"a2"), b"b": (2, b"b1")}
     assert lake.verify().findings == []
-    assert {path.name for path in lake.path.glob("*.parquet")} >= set(lake.delta.load().files)
+    assert {path.name for path in lake.path.glob("*.parquet")} >= set(lake.lake.load().files)
 
 
-def test_a_commit_whose_answer_was_lost_counts(lake: Upserted) -> None:
+def test_a_commit_whose_answer_was_lost_counts(lake: Upserted, format: str) -> None:
     lake.memory.send(b"a1", b"a")
     copier = lake.copier()
-    write = lake.delta._write
-
-    def answerless(*given: Any) -> None:
-        write(*given)
-        raise DeltaError("the connection was reset")
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lake.delta, "_write", answerless)
+        failing_commits(patch, format, LOST_ANSWERS[format], times=1, is_made=True)
         assert copier.copy_available().rows == 1
     assert lake.rows() == {b"a": (0, b"a1")}
     assert lake.verify().findings == []
 
 
-def test_fields_of_upserted_values_have_columns(tmp_path: Path) -> None:
-    lake = Upserted(tmp_path / "table", ValueFormat("json", JSON))
+def test_fields_of_upserted_values_have_columns(tmp_path: Path, format: str) -> None:
+    lake = Upserted(tmp_path / "table", format, ValueFormat("json", JSON))
     lake.memory.send(b'{"n": 1}', b"a")
     lake.memory.send(b'{"n": 2}', b"b")
     lake.memory.send(None, b"a")
@@ -221,12 +216,12 @@ def test_what_upserts_cannot_be_is_refused(lake: Upserted, tmp_path: Path) -> No
     with pytest.raises(WrongTable, match="older ones could bring back"):
         lake.copier().backfill()
     with pytest.raises(WrongTable, match="read one of the two"):
-        list(read_stitched(lake.path, lake.delta.load(), lake.topic))
+        list(read_stitched(lake.path, lake.lake.load(), lake.topic))
     with pytest.raises(WrongTable, match="no dead letters"):
-        enable(lake.delta, lake.topic, upsert=True, dead_letters=tmp_path / "dead")
-    enable(DeltaLake(tmp_path / "raw"), lake.topic)
+        enable(lake.lake, lake.topic, upsert=True, dead_letters=tmp_path / "dead")
+    enable(table_at(tmp_path / "raw"), lake.topic)
     with pytest.raises(WrongTable, match="a row for each record"):
-        enable(DeltaLake(tmp_path / "raw"), lake.topic, upsert=True)
+        enable(table_at(tmp_path / "raw"), lake.topic, upsert=True)
     lake.memory.send(b"x", None)
     with pytest.raises(BadRecord, match="offset 1 of partition 0 has no key"):
         lake.copy()
@@ -264,7 +259,7 @@ def test_a_file_that_is_gone_is_found(filled: Upserted) -> None:
 
 
 def test_a_commit_that_removes_a_file_is_found(filled: Upserted) -> None:
-    filled.delta.load().table.delete("_offset = 0")
+    outsider(filled.path).delete("_offset = 0")
     assert filled.faults() & {"no_proof", "rows_missing"}
     assert "lost_record" in filled.faults(full=True)
 

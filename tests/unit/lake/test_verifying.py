@@ -9,10 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, Transaction
-from deltalake.transaction import AddAction
 
 from harness.lake_topic import TableOfTopic, TopicInMemory, rows
+from harness.outsider import outsider
 from headrace.lake.files import read_proof
 from headrace.lake.report import FINDINGS_PER_RANGE_MAX
 from headrace.lake.row_hash import added_up, row_hashes
@@ -27,10 +26,10 @@ def topic() -> TopicInMemory:
 
 
 @pytest.fixture
-def table(tmp_path: Path, topic: TopicInMemory) -> TableOfTopic:
+def table(tmp_path: Path, topic: TopicInMemory, format: str) -> TableOfTopic:
     """A table of two commits, with four files."""
     topic.fill(8)
-    table = TableOfTopic(tmp_path / "table", topic)
+    table = TableOfTopic(tmp_path / "table", topic, format)
     table.copy(offsets_per_commit=4)
     return table
 
@@ -64,18 +63,8 @@ def write(path: Path, table: pa.Table, proof: FileProof | None) -> None:
             writer.add_key_value_metadata({FOOTER_KEY: proof.to_json()})
 
 
-def add_to_log(table: TableOfTopic, name: str | None, **versions: int) -> None:
-    snapshot = table.load()
-    added = []
-    if name is not None:
-        size = (table.path / name).stat().st_size
-        added.append(AddAction(name, size, {}, 0, True, '{"numRecords": 4}'))
-    snapshot.table.create_write_transaction(
-        added,
-        "append",
-        snapshot.table.schema(),
-        commit_properties=CommitProperties(app_transactions=[Transaction(*one) for one in versions.items()]),
-    )
+def add_to_log(table: TableOfTopic, name: str | None, **marks: int) -> None:
+    outsider(table.path).commit(name, marks)
 
 
 def with_values(table: pa.Table, *values: bytes) -> pa.Table:

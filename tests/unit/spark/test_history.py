@@ -13,8 +13,8 @@ import headrace
 from harness.pyspark_stand_in import ReadAllAvailable, StructType, pyspark_stand_in
 from headrace.client.threads.range_reader import DataLost
 from headrace.lake.copying import Copier
-from headrace.lake.delta import DeltaLake
 from headrace.lake.enabling import enable
+from headrace.lake.formats import table_at
 from headrace.lake.topic import LakeTopic
 from headrace.lake.values import ValueFormat
 from headrace.spark.errors import InvalidOption
@@ -60,7 +60,7 @@ def write(broker: Broker, *numbers: int) -> None:
 def copy(broker: Broker, table: Path, **more: Any) -> None:
     with headrace.Admin(broker.bootstrap_servers) as admin:
         topic = LakeTopic(admin, {"bootstrap.servers": broker.bootstrap_servers}, "clicks")
-        lake = DeltaLake(table)
+        lake = table_at(table)
         enable(lake, topic, **more)
         Copier(lake, topic, offsets_per_commit=2).copy_available()
 
@@ -193,7 +193,7 @@ def test_a_table_without_all_records_is_refused(broker: Broker, tmp_path: Path) 
     with headrace.Admin(broker.bootstrap_servers) as admin:
         topic = LakeTopic(admin, {"bootstrap.servers": broker.bootstrap_servers}, "clicks")
         format = ValueFormat("json", schema)
-        enable(DeltaLake(tmp_path / "typed"), topic, values=format)
+        enable(table_at(tmp_path / "typed"), topic, values=format)
     with pytest.raises(InvalidOption, match="the bytes of all values"):
         batch(options(broker, tmp_path / "typed"))
     broker.delete_topic("clicks")
