@@ -19,7 +19,7 @@ from headrace.base.limits import UNANSWERED_PER_CONNECTION_MAX
 from headrace.base.time import Now
 from headrace.node.quotas import ClientMeters
 from headrace.server import connection_limits
-from headrace.server.connection_limits import PIECE_BYTES
+from headrace.server.connection_limits import PIECE_BYTES, PIECE_IDLE_SWEEPS
 from headrace.server.disk import RealDisk, RealFile
 from headrace.storage.disk import Span
 from headrace.storage.memory_disk import MemoryDisk
@@ -369,6 +369,43 @@ def test_slow_readers_do_not_mix_their_files(run: Run, tmp_path: Path) -> None:
                         assert got.endswith(b"end")
                         reader.close()
                         del readers[reader]
+            file.close()
+
+    run(story())
+
+
+def test_memory_through_which_nothing_was_sent_for_a_while_is_given_back(run: Run, tmp_path: Path) -> None:
+    """Not what a slow socket has still to take from it."""
+
+    async def story() -> None:
+        async with running_server(tmp_path / "data", socket_send_buffer_bytes=65_536) as server:
+            connections = server.process.connections
+            connections.stop_sweeping()
+            data = content(9_000_000)
+            file = file_with(tmp_path, data)
+            server.node.span = Span(file, 0, 30_000)
+            client = await server.client()
+            assert await client.ask(SPAN, 1) == data[:30_000]
+            assert bytes(connections.piece[8:1000]) == data[:992]
+            for _ in range(PIECE_IDLE_SWEEPS - 1):
+                connections.release_unused_piece()
+            assert bytes(connections.piece[8:1000]) == data[:992]
+            connections.release_unused_piece()
+            assert bytes(connections.piece[8:1000]) == bytes(992)
+            assert await client.ask(SPAN, 2) == data[:30_000]
+            server.node.span = Span(file, 0, len(data))
+            slow = socket.create_connection(("127.0.0.1", server.port))
+            slow.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(slow, request(SPAN, 3))
+            await server.until(partial(has_handled, server, 3))
+            got = bytearray()
+            while len(got) < len(data) + 8:
+                for _ in range(PIECE_IDLE_SWEEPS):
+                    connections.release_unused_piece()
+                got += await loop.sock_recv(slow, 1 << 20)
+            assert got[8:] == data
+            slow.close()
             file.close()
 
     run(story())

@@ -21,13 +21,15 @@ DirectoryId = NewType("DirectoryId", bytes)
 NO_TOPIC_ID = TopicId(bytes(16))
 METADATA_TOPIC_ID = TopicId(bytes(15) + b"\x01")  # Kafka's fixed id of __cluster_metadata
 
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+
 NO_EPOCH = Epoch(-1)
 NO_PRODUCER_ID = ProducerId(-1)
 
 
 def id_text(raw: bytes) -> str:
     """The 22 characters Kafka prints for a 16-byte id."""
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    return binascii.b2a_base64(raw).translate(_URL_SAFE, b"=\n").decode()
 
 
 def new_id_text(rng: Randomness) -> str:

@@ -4,7 +4,6 @@ Code that needs the value says so with `reveal()`. Pickles have the value: the t
 get their settings as pickles, could not log in without it.
 """
 
-from hmac import compare_digest
 from typing import Final
 
 HIDDEN: Final = "[hidden]"
@@ -41,6 +40,8 @@ class Secret:
 
     def __eq__(self, other: object) -> bool:
         """In a time that does not tell how much of them is equal."""
+        from hmac import compare_digest  # brokers without secrets need no cryptography
+
         return isinstance(other, Secret) and compare_digest(self._value.encode(), other._value.encode())
 
     def __hash__(self) -> int:

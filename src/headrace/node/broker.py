@@ -253,11 +253,13 @@ class Broker:
         kinds = {type(record) for record in records}
         if kinds & {TopicRecord, PartitionRecord, RemoveTopicRecord}:
             self.groups.topics_changed(now, removed)
-        if FeatureLevelRecord in kinds or any(
+        has_settings = ConfigRecord in kinds and any(
             isinstance(record, ConfigRecord) and record.resource_type in (BROKER_RESOURCE, GROUP_RESOURCE)
             for record in records
-        ):
+        )
+        if has_settings:
             self.groups.configured()
+        if has_settings or FeatureLevelRecord in kinds:
             self.transactions.configured()
 
     def has_left(self, now: Now) -> bool:

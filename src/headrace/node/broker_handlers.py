@@ -5,7 +5,7 @@ A handler is built, and its module imported, when the first request of its API a
 
 from typing import TYPE_CHECKING
 
-from headrace.node.routes import Handle, Learn, Routes
+from headrace.node.routes import Handle, Learn, RoleApis, Routes, Served
 from headrace.protocol.api import BROKER, ApiKey
 
 if TYPE_CHECKING:
@@ -40,56 +40,7 @@ class BrokerHandlers:
         self._markers = broker.markers
 
     def register(self, routes: Routes) -> None:
-        routes.serve(ApiKey.PRODUCE, BROKER, self.produce, learn=self.learn_produce, has_records=True)
-        routes.serve(ApiKey.APPEND_AT, BROKER, self.append_at, has_records=True)
-        routes.serve(
-            ApiKey.OFFSET_COMMIT, BROKER, self.offset_commit, learn=self.learn_commit, in_columns=True
-        )
-        routes.serve(ApiKey.TXN_OFFSET_COMMIT, BROKER, self.txn_offset_commit, in_columns=True)
-        routes.serve(ApiKey.FETCH, BROKER, self.fetch, learn=self.learn_fetch)
-        for api_key, make in (
-            (ApiKey.LIST_OFFSETS, self.list_offsets),
-            (ApiKey.DELETE_RECORDS, self.delete_records),
-            (ApiKey.OFFSET_FOR_LEADER_EPOCH, self.offset_for_leader_epoch),
-            (ApiKey.DESCRIBE_PRODUCERS, self.describe_producers),
-            (ApiKey.SPLIT_RANGES, self.split_ranges),
-            (ApiKey.METADATA, self.metadata),
-            (ApiKey.DESCRIBE_CLUSTER, self.describe_cluster),
-            (ApiKey.DESCRIBE_TOPIC_PARTITIONS, self.describe_topic_partitions),
-            (ApiKey.DESCRIBE_CONFIGS, self.describe_configs),
-            (ApiKey.LIST_CONFIG_RESOURCES, self.list_config_resources),
-            (ApiKey.DESCRIBE_ACLS, self.describe_acls),
-            (ApiKey.DESCRIBE_CLIENT_QUOTAS, self.describe_client_quotas),
-            (ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, self.describe_user_scram_credentials),
-            (ApiKey.DESCRIBE_DELEGATION_TOKEN, self.describe_delegation_token),
-            (ApiKey.ALTER_REPLICA_LOG_DIRS, self.alter_replica_log_dirs),
-            (ApiKey.DESCRIBE_LOG_DIRS, self.describe_log_dirs),
-            (ApiKey.FIND_COORDINATOR, self.find_coordinator),
-            (ApiKey.JOIN_GROUP, self.join_group),
-            (ApiKey.SYNC_GROUP, self.sync_group),
-            (ApiKey.HEARTBEAT, self.heartbeat),
-            (ApiKey.LEAVE_GROUP, self.leave_group),
-            (ApiKey.DESCRIBE_GROUPS, self.describe_groups),
-            (ApiKey.LIST_GROUPS, self.list_groups),
-            (ApiKey.DELETE_GROUPS, self.delete_groups),
-            (ApiKey.CONSUMER_GROUP_HEARTBEAT, self.consumer_group_heartbeat),
-            (ApiKey.CONSUMER_GROUP_DESCRIBE, self.consumer_group_describe),
-            (ApiKey.OFFSET_FETCH, self.offset_fetch),
-            (ApiKey.OFFSET_DELETE, self.offset_delete),
-            (ApiKey.INIT_PRODUCER_ID, self.init_producer_id),
-            (ApiKey.ADD_PARTITIONS_TO_TXN, self.add_partitions_to_txn),
-            (ApiKey.ADD_OFFSETS_TO_TXN, self.add_offsets_to_txn),
-            (ApiKey.END_TXN, self.end_txn),
-            (ApiKey.WRITE_TXN_MARKERS, self.write_txn_markers),
-            (ApiKey.DESCRIBE_TRANSACTIONS, self.describe_transactions),
-            (ApiKey.LIST_TRANSACTIONS, self.list_transactions),
-            (ApiKey.JOIN_SINK, self.join_sink),
-            (ApiKey.COMMIT_SINK, self.commit_sink),
-            (ApiKey.ABORT_SINK, self.abort_sink),
-            (ApiKey.LIST_SINKS, self.list_sinks),
-            (ApiKey.RESET_SINK, self.reset_sink),
-        ):
-            routes.serve(api_key, BROKER, make)
+        routes.serve(self, SERVED_BY_BROKERS)
 
     # --- records ----------------------------------------------------------------------------------------
 
@@ -408,3 +359,68 @@ class BrokerHandlers:
         from headrace.node.handlers.reset_sink import ResetSink
 
         return ResetSink(self._sinks).handle
+
+
+SERVED_BY_BROKERS = RoleApis(
+    (
+        Served(
+            ApiKey.PRODUCE,
+            BROKER,
+            BrokerHandlers.produce,
+            learn=BrokerHandlers.learn_produce,
+            has_records=True,
+        ),
+        Served(ApiKey.APPEND_AT, BROKER, BrokerHandlers.append_at, has_records=True),
+        Served(
+            ApiKey.OFFSET_COMMIT,
+            BROKER,
+            BrokerHandlers.offset_commit,
+            learn=BrokerHandlers.learn_commit,
+            in_columns=True,
+        ),
+        Served(ApiKey.TXN_OFFSET_COMMIT, BROKER, BrokerHandlers.txn_offset_commit, in_columns=True),
+        Served(ApiKey.FETCH, BROKER, BrokerHandlers.fetch, learn=BrokerHandlers.learn_fetch),
+        Served(ApiKey.LIST_OFFSETS, BROKER, BrokerHandlers.list_offsets),
+        Served(ApiKey.DELETE_RECORDS, BROKER, BrokerHandlers.delete_records),
+        Served(ApiKey.OFFSET_FOR_LEADER_EPOCH, BROKER, BrokerHandlers.offset_for_leader_epoch),
+        Served(ApiKey.DESCRIBE_PRODUCERS, BROKER, BrokerHandlers.describe_producers),
+        Served(ApiKey.SPLIT_RANGES, BROKER, BrokerHandlers.split_ranges),
+        Served(ApiKey.METADATA, BROKER, BrokerHandlers.metadata),
+        Served(ApiKey.DESCRIBE_CLUSTER, BROKER, BrokerHandlers.describe_cluster),
+        Served(ApiKey.DESCRIBE_TOPIC_PARTITIONS, BROKER, BrokerHandlers.describe_topic_partitions),
+        Served(ApiKey.DESCRIBE_CONFIGS, BROKER, BrokerHandlers.describe_configs),
+        Served(ApiKey.LIST_CONFIG_RESOURCES, BROKER, BrokerHandlers.list_config_resources),
+        Served(ApiKey.DESCRIBE_ACLS, BROKER, BrokerHandlers.describe_acls),
+        Served(ApiKey.DESCRIBE_CLIENT_QUOTAS, BROKER, BrokerHandlers.describe_client_quotas),
+        Served(
+            ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, BROKER, BrokerHandlers.describe_user_scram_credentials
+        ),
+        Served(ApiKey.DESCRIBE_DELEGATION_TOKEN, BROKER, BrokerHandlers.describe_delegation_token),
+        Served(ApiKey.ALTER_REPLICA_LOG_DIRS, BROKER, BrokerHandlers.alter_replica_log_dirs),
+        Served(ApiKey.DESCRIBE_LOG_DIRS, BROKER, BrokerHandlers.describe_log_dirs),
+        Served(ApiKey.FIND_COORDINATOR, BROKER, BrokerHandlers.find_coordinator),
+        Served(ApiKey.JOIN_GROUP, BROKER, BrokerHandlers.join_group),
+        Served(ApiKey.SYNC_GROUP, BROKER, BrokerHandlers.sync_group),
+        Served(ApiKey.HEARTBEAT, BROKER, BrokerHandlers.heartbeat),
+        Served(ApiKey.LEAVE_GROUP, BROKER, BrokerHandlers.leave_group),
+        Served(ApiKey.DESCRIBE_GROUPS, BROKER, BrokerHandlers.describe_groups),
+        Served(ApiKey.LIST_GROUPS, BROKER, BrokerHandlers.list_groups),
+        Served(ApiKey.DELETE_GROUPS, BROKER, BrokerHandlers.delete_groups),
+        Served(ApiKey.CONSUMER_GROUP_HEARTBEAT, BROKER, BrokerHandlers.consumer_group_heartbeat),
+        Served(ApiKey.CONSUMER_GROUP_DESCRIBE, BROKER, BrokerHandlers.consumer_group_describe),
+        Served(ApiKey.OFFSET_FETCH, BROKER, BrokerHandlers.offset_fetch),
+        Served(ApiKey.OFFSET_DELETE, BROKER, BrokerHandlers.offset_delete),
+        Served(ApiKey.INIT_PRODUCER_ID, BROKER, BrokerHandlers.init_producer_id),
+        Served(ApiKey.ADD_PARTITIONS_TO_TXN, BROKER, BrokerHandlers.add_partitions_to_txn),
+        Served(ApiKey.ADD_OFFSETS_TO_TXN, BROKER, BrokerHandlers.add_offsets_to_txn),
+        Served(ApiKey.END_TXN, BROKER, BrokerHandlers.end_txn),
+        Served(ApiKey.WRITE_TXN_MARKERS, BROKER, BrokerHandlers.write_txn_markers),
+        Served(ApiKey.DESCRIBE_TRANSACTIONS, BROKER, BrokerHandlers.describe_transactions),
+        Served(ApiKey.LIST_TRANSACTIONS, BROKER, BrokerHandlers.list_transactions),
+        Served(ApiKey.JOIN_SINK, BROKER, BrokerHandlers.join_sink),
+        Served(ApiKey.COMMIT_SINK, BROKER, BrokerHandlers.commit_sink),
+        Served(ApiKey.ABORT_SINK, BROKER, BrokerHandlers.abort_sink),
+        Served(ApiKey.LIST_SINKS, BROKER, BrokerHandlers.list_sinks),
+        Served(ApiKey.RESET_SINK, BROKER, BrokerHandlers.reset_sink),
+    )
+)

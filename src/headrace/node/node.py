@@ -16,6 +16,7 @@ from headrace.base.time import Instant, Now
 from headrace.node.authorization import Access
 from headrace.node.broker import Broker
 from headrace.node.client_logins import ClientLogins
+from headrace.node.common_handlers import CommonHandlers
 from headrace.node.connection import Connection
 from headrace.node.controller import Controller
 from headrace.node.controller_channel import ControllerChannel
@@ -27,7 +28,7 @@ from headrace.node.metrics import Metrics
 from headrace.node.peers import Peers, Unanswered
 from headrace.node.ports import Deadlines, Every, Jobs, Lifecycle, Once, Ports, Reports
 from headrace.node.quotas import Quotas
-from headrace.node.routes import Handle, Request, Route, Routes
+from headrace.node.routes import Request, Route, Routes
 from headrace.node.settings import LiveSettings, Settings
 from headrace.node.token_requests import CHANGES, TokenRequests, check_interval_ms, secret_key
 from headrace.node.waiting import Parked, Waiting
@@ -122,9 +123,7 @@ class Node:
             metadata.caught_up.append(authorizer.caught_up)
 
     def _serve_apis(self) -> None:
-        self.routes.serve(ApiKey.API_VERSIONS, BOTH, self._api_versions)
-        self.routes.serve(ApiKey.SASL_HANDSHAKE, BOTH, self._sasl_handshake)
-        self.routes.serve(ApiKey.SASL_AUTHENTICATE, BOTH, self._sasl_authenticate)
+        CommonHandlers(self.routes, self.controller.metadata).register()
         self.controller.serve(self.routes, BOTH if self._is_controller else BROKER)
         self.metrics.ask_parked = lambda: self.waiting.parked
         self.metrics.ask_damages = lambda: self.reports.damages
@@ -164,21 +163,6 @@ class Node:
         body = route.decode(frame, position)
         request = Request(now, connection, route, version, correlation_id, client_id, body, size=len(frame))
         return self.controller.refusal_of_own(request) is not None
-
-    def _api_versions(self) -> Handle:
-        from headrace.node.handlers.api_versions import ApiVersions
-
-        return ApiVersions(self.routes, self.controller.metadata).handle
-
-    def _sasl_handshake(self) -> Handle:
-        from headrace.node.handlers.sasl_handshake import SaslHandshake
-
-        return SaslHandshake().handle
-
-    def _sasl_authenticate(self) -> Handle:
-        from headrace.node.handlers.sasl_authenticate import SaslAuthenticate
-
-        return SaslAuthenticate().handle
 
     @property
     def http_clients(self) -> "HttpClients":

@@ -23,7 +23,7 @@ NO_EPOCH = -1
 
 
 class PreviousEpoch:
-    __slots__ = ("_disk", "_earlier", "_is_registered", "_is_unnoted", "_known", "_own")
+    __slots__ = ("_disk", "_earlier", "_is_registered", "_is_unnoted", "_known", "_own", "_written")
 
     def __init__(self, disk: Disk, known: BrokerState | None, *, is_lost: bool) -> None:
         """`known` is the broker's last registration in the metadata log, which is on `disk`. `is_lost`: a log
@@ -33,6 +33,7 @@ class PreviousEpoch:
         self._known = known
         self._own = b""  # this run; b"" when it lacks records that the controller thinks it has
         self._is_registered = False
+        self._written = b""  # what this run wrote last
         self._is_unnoted = is_lost  # a loss that a later start would not know of
         # runs before this one whose records are all here
         self._earlier: list[bytes] = [] if is_lost else _complete_runs(disk, known)
@@ -101,21 +102,28 @@ class PreviousEpoch:
         if not self._is_unnoted:
             return
         if is_synced:
-            write_atomically(self._disk, COMPLETE_RUNS, self._content())
+            self._written, content = b"", self._content()
+            write_atomically(self._disk, COMPLETE_RUNS, content)
+            self._written = content
         else:
             self._write()
         self._is_unnoted = False
 
     def _write(self) -> None:
         """A kill leaves the old or the new list. After a crash of the computer the file says nothing."""
+        content = self._content()
+        if content == self._written:
+            return
+        self._written = b""  # nobody knows, if it fails
         temporary = COMPLETE_RUNS + ".tmp"
         file = self._disk.open(temporary, create=True)
         try:
             file.truncate(0)
-            file.append(self._content())
+            file.append(content)
         finally:
             file.close()
         self._disk.rename(temporary, COMPLETE_RUNS)
+        self._written = content
 
     def _content(self) -> bytes:
         runs = [run for run in (*self._earlier, self._own) if run]

@@ -1,13 +1,14 @@
 """Routes: handler, codecs and limits of each listener, API key and version, in one dict.
 
-The roles of a process register the APIs that they serve, for a kind of listener. A handler and its message
+Each role has a table of the APIs that it serves, by kind of listener. A handler and its message
 module are imported at first use, so that a process starts without loading what it does not need. A request
 contains its route.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from headrace.base.limits import FRAME_WITHOUT_RECORDS_BYTES_MAX, LONG_FRAME_BYTES
 from headrace.base.time import Now
@@ -161,6 +162,8 @@ class WebRequest(NamedTuple):
     what: str  # method and path
 
 
+R = TypeVar("R")  # an object that makes the handlers of a role
+
 Handle = Callable[[Request], Any]
 
 # What may be remembered of a usual request that was answered at once: the request, its answer, its frame, and
@@ -216,49 +219,67 @@ class Route:
         self.forward = forward
 
 
-class Served(NamedTuple):
-    """One API as a role registered it. `make` and `make_learn` are called once."""
+class Served(NamedTuple, Generic[R]):
+    """One API as a role serves it. `make` and `learn` are called once for each object of the role."""
 
+    api_key: int
     listeners: Listener
-    make: Callable[[], Handle]
-    make_learn: Callable[[], Learn] | None
-    has_records: bool
-    in_columns: bool
+    make: Callable[[R], Handle]
+    learn: Callable[[R], Learn] | None = None
+    has_records: bool = False
+    in_columns: bool = False  # its handler takes and makes arrays of flat structs as columns
+
+
+class RoleApis(Generic[R]):
+    """All APIs that a role serves. Each role has such a table, made once in a process, however many nodes the
+    process starts: a test may start thousands.
+    """
+
+    __slots__ = ("on_brokers", "on_controllers")
+
+    def __init__(self, served: Iterable[Served[R]]) -> None:
+        # by API key, on brokers' and on controllers' listeners
+        self.on_brokers: dict[int, Served[R]] = {}
+        self.on_controllers: dict[int, Served[R]] = {}
+        for one in served:
+            is_for_nodes = one.api_key in SERVED_TO_NODES and one.listeners is Listener.CONTROLLER
+            assert one.api_key in SERVED or is_for_nodes
+            for kind in one.listeners:
+                assert one.api_key not in self.on(kind)
+                self.on(kind)[one.api_key] = one
+
+    def on(self, kind: Listener) -> dict[int, Served[R]]:
+        return self.on_controllers if kind is Listener.CONTROLLER else self.on_brokers
+
+
+@cache
+def do_contradict(one: RoleApis[Any], other: RoleApis[Any]) -> bool:
+    """Both serve the same API on the same listeners."""
+    return not (
+        one.on_brokers.keys().isdisjoint(other.on_brokers)
+        and one.on_controllers.keys().isdisjoint(other.on_controllers)
+    )
 
 
 class Routes:
     """The routes of one process."""
 
-    __slots__ = ("_controller_listeners", "_forward", "_handlers", "_made", "_metrics", "_served", "known")
+    __slots__ = ("_controller_listeners", "_forward", "_handlers", "_made", "_metrics", "_roles", "known")
 
     def __init__(self, metrics: Metrics, controller_listeners: Collection[str]) -> None:
         self._metrics = metrics
         self._controller_listeners = frozenset(controller_listeners)
-        self._served: dict[int, list[Served]] = {}  # by API; several are for different listeners
+        self._roles: list[tuple[Any, RoleApis[Any]]] = []
         self._forward: Forward | None = None
         self._handlers: dict[tuple[int, Listener], tuple[Handle, Learn | None]] = {}
         self._made: dict[tuple[str, int, int], Route] = {}
         # the route of (listener, API key, version), if a request has asked for it before
         self.known: Callable[[tuple[str, int, int]], Route | None] = self._made.get
 
-    def serve(
-        self,
-        api_key: int,
-        listeners: Listener,
-        make: Callable[[], Handle],
-        *,
-        learn: Callable[[], Learn] | None = None,
-        has_records: bool = False,
-        in_columns: bool = False,
-    ) -> None:
-        """A role answers this API on listeners of these kinds. `in_columns`: its handler takes and makes
-        arrays of flat structs as columns.
-        """
-        assert api_key in SERVED or (api_key in SERVED_TO_NODES and listeners is Listener.CONTROLLER)
-        served = Served(listeners, make, learn, has_records, in_columns)
-        others = self._served.setdefault(api_key, [])
-        assert not others or not any(one.listeners & listeners for one in others)
-        others.append(served)
+    def serve(self, role: R, apis: RoleApis[R]) -> None:
+        """A role of this process answers these."""
+        assert not any(do_contradict(apis, others) for _, others in self._roles)
+        self._roles.append((role, apis))
 
     def forward(self, forward: Forward) -> None:
         """Clients' requests for the active controller go through this; the controller's listeners answer them
@@ -269,11 +290,8 @@ class Routes:
     def advertised(self, listener: str) -> list[tuple[int, int, int]]:
         """Key, lowest and highest version of all that is served on that listener, by key."""
         kind = self._kind(listener)
-        return [
-            (api_key, *(SERVED.get(api_key) or SERVED_TO_NODES[api_key]))
-            for api_key, served in sorted(self._served.items())
-            if any(kind in one.listeners for one in served)
-        ]
+        served = {api_key for _, apis in self._roles for api_key in apis.on(kind)}
+        return [(api_key, *(SERVED.get(api_key) or SERVED_TO_NODES[api_key])) for api_key in sorted(served)]
 
     def _kind(self, listener: str) -> Listener:
         return Listener.CONTROLLER if listener in self._controller_listeners else Listener.BROKER
@@ -283,13 +301,13 @@ class Routes:
         route = self._made.get((listener, api_key, version))
         if route is None:
             kind = self._kind(listener)
-            served = next((one for one in self._served.get(api_key, ()) if kind in one.listeners), None)
+            role, served = self._served(kind, api_key)
             if served is None:
                 return None
             api = APIS[api_key]
             if not api.first <= version <= api.last:
                 return None
-            handle, learn = self._handler(api_key, served)
+            handle, learn = self._handler(role, served)
             route = self._made[(listener, api_key, version)] = Route(
                 api_key,
                 version,
@@ -303,11 +321,19 @@ class Routes:
             )
         return route
 
-    def _handler(self, api_key: int, served: Served) -> tuple[Handle, Learn | None]:
+    def _served(self, kind: Listener, api_key: int) -> tuple[Any, Served[Any] | None]:
+        """Which role serves that API there, and how."""
+        for role, apis in self._roles:
+            served = apis.on(kind).get(api_key)
+            if served is not None:
+                return role, served
+        return None, None
+
+    def _handler(self, role: Any, served: Served[Any]) -> tuple[Handle, Learn | None]:
         """One for all versions and all listeners of its kind."""
-        key = (api_key, served.listeners)
+        key = (served.api_key, served.listeners)
         made = self._handlers.get(key)
         if made is None:
-            learn = served.make_learn
-            made = self._handlers[key] = served.make(), None if learn is None else learn()
+            handle = served.make(role)
+            made = self._handlers[key] = handle, None if served.learn is None else served.learn(role)
         return made

@@ -66,6 +66,7 @@ class Settings:
     http: HttpSettings
 
     listeners: tuple[Listener, ...]
+    client_listeners: tuple[Listener, ...]  # of these, those that are not for controllers
     advertised_listeners: tuple[Listener, ...]  # what clients are told; never a controller's
     advertised_controllers: tuple[Listener, ...]  # where the quorum's voter is reached
     controller_listener_names: tuple[str, ...]
@@ -197,6 +198,10 @@ class Settings:
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self.__dict__.update(values)
+        controllers = self.controller_listener_names
+        self.__dict__["client_listeners"] = tuple(
+            [listener for listener in self.listeners if listener.name not in controllers]
+        )
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"{name} cannot be set: use but() or overlaid(), which return new settings")
@@ -325,10 +330,6 @@ class Settings:
         if len(self.client_listeners) < 2:
             return controllers
         return controllers | {self.inter_broker_listener_name}
-
-    @property
-    def client_listeners(self) -> tuple[Listener, ...]:
-        return tuple(one for one in self.listeners if one.name not in self.controller_listener_names)
 
 
 class LiveSettings:

@@ -47,10 +47,10 @@ class Strays:
 
     def report(self, now: Now) -> None:
         """At the start: a line for each, and the first look at their age."""
-        for log_dir, directory in self._directories.items():
-            for stray in self._found(now, log_dir, directory):
-                self._report(log_dir, stray)
-        self.expired(now)
+        found = self._all(now)
+        for log_dir, stray in found:
+            self._report(log_dir, stray)
+        self._remove_old(now, found)
 
     def add(self, now: Now, log_dir: str, name: str) -> None:
         """One that found no space for its name at the start, and has it now."""
@@ -74,16 +74,26 @@ class Strays:
 
     def expired(self, now: Now) -> None:
         """Remove those whose time is over; the others are looked at again later."""
-        self.count = 0
+        self._remove_old(now, self._all(now))
+
+    def _all(self, now: Now) -> list[tuple[str, Stray]]:
+        """In all directories, each with its directory."""
         self._is_unsure = False
+        return [
+            (log_dir, stray)
+            for log_dir, directory in self._directories.items()
+            for stray in self._found(now, log_dir, directory)
+        ]
+
+    def _remove_old(self, now: Now, found: list[tuple[str, Stray]]) -> None:
+        self.count = 0
         retention_ms = self._settings.current.headrace_stray_retention_ms
-        for log_dir, directory in self._directories.items():
-            for stray in self._found(now, log_dir, directory):
-                age_ms = 0 if stray.since_ms is None else now.wall_ms - stray.since_ms
-                if 0 <= retention_ms < age_ms:
-                    self._remove(log_dir, stray.name)
-                else:
-                    self.count += 1
+        for log_dir, stray in found:
+            age_ms = 0 if stray.since_ms is None else now.wall_ms - stray.since_ms
+            if 0 <= retention_ms < age_ms:
+                self._remove(log_dir, stray.name)
+            else:
+                self.count += 1
         self._metrics.strays = self.count
         if self.count or self._is_unsure:
             self._deadlines.add(now.after_ms(CHECK_INTERVAL_MS), self)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.machines.security.delegation_tokens import DelegationToken, DelegationTokens
 
 CREATE, RENEW, EXPIRE, DESCRIBE = 38, 39, 40, 41
+SECRET_KEY = "delegation.token.secret.key"  # without a default
 # Those that a broker forwards to the active controller.
 CHANGES: Final = frozenset((CREATE, RENEW, EXPIRE))
 
@@ -34,7 +35,9 @@ def delegation_tokens(
 
 def secret_key(texts: Mapping[str, str]) -> str | None:
     """None: there are no tokens."""
-    value = broker_value("delegation.token.secret.key", (texts,))
+    if SECRET_KEY not in texts:
+        return None
+    value = broker_value(SECRET_KEY, (texts,))
     return value if isinstance(value, str) and value else None
 
 

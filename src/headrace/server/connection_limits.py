@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from headrace.base.limits import FRAME_BYTES_MAX, UNSENT_BYTES_MAX
 from headrace.node.routes import PRODUCE
@@ -58,9 +58,13 @@ ABANDONED_S = 1.0
 UNUSED_BUFFER_S = 1.0
 
 
+# Sweeps, about a second each, in which nothing was sent from the piece, after which its memory is given back.
+PIECE_IDLE_SWEEPS = 2
+
+
 def _piece() -> memoryview:
     # mapped, not a bytearray: memory that no consumer has used yet need not be there, or be filled with zeros
-    return memoryview(mmap.mmap(-1, PIECE_BYTES))
+    return memoryview(mmap.mmap(-1, PIECE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 @dataclass(slots=True)
@@ -79,6 +83,18 @@ class ConnectionLimits:
     descriptors_max: int = 2**31 - 1  # what the kernel allows this process: RLIMIT_NOFILE
 
 
+class Buffers:
+    """What all connections of a process receive into, and send records from. One that starts one node after
+    the other, as a test does, keeps them.
+    """
+
+    __slots__ = ("piece", "shared_view")
+
+    def __init__(self) -> None:
+        self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self.piece = _piece()
+
+
 class Connections:
     __slots__ = (
         "_addresses",
@@ -89,6 +105,7 @@ class Connections:
         "accepted",
         "audit_lost",
         "audit_written",
+        "buffers",
         "bytes_in",
         "bytes_out",
         "certificates_expire",
@@ -105,6 +122,7 @@ class Connections:
         "open_listeners",
         "peer_logins_failed",
         "piece",
+        "piece_idle_sweeps",
         "refused",
         "reloads_failed",
         "shared_view",
@@ -113,15 +131,22 @@ class Connections:
     )
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, log: Log, limits: ConnectionLimits
+        self,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        log: Log,
+        limits: ConnectionLimits,
+        buffers: Buffers | None = None,
     ) -> None:
         self._loop = loop
         self.clock = clock
         self.log = log
         self.limits = limits
         self.memory = RequestMemory(limits.request_bytes_max if limits.request_bytes_max > 0 else 2**63)
-        self.shared_view = memoryview(bytearray(SHARED_BUFFER_BYTES))
-        self.piece = _piece()
+        self.buffers = Buffers() if buffers is None else buffers
+        self.shared_view = self.buffers.shared_view
+        self.piece = self.buffers.piece
+        self.piece_idle_sweeps = PIECE_IDLE_SWEEPS  # whoever sends from it sets this to 0
         self.gathered = GatheredAnswers(loop.call_soon)
         self.gatherers: list[GatheredAnswers | Core] = [self.gathered]
         self.channels: dict[int, Channel] = {}  # by the connection's id
@@ -165,7 +190,14 @@ class Connections:
 
     def new_piece(self) -> None:
         """Allocates another piece of memory: the old one is still being sent."""
-        self.piece = _piece()
+        self.piece = self.buffers.piece = _piece()
+
+    def release_unused_piece(self) -> None:
+        """Asked in each sweep."""
+        if self.piece_idle_sweeps < PIECE_IDLE_SWEEPS:
+            self.piece_idle_sweeps += 1
+            if self.piece_idle_sweeps == PIECE_IDLE_SWEEPS:
+                cast(mmap.mmap, self.piece.obj).madvise(mmap.MADV_DONTNEED)
 
     def send_gathered(self) -> None:
         for gatherer in self.gatherers:
@@ -249,6 +281,7 @@ class Connections:
         self._look_at_settings()
         if len(self.channels) > self.limits.connections_max:
             self._make_room()  # one in each sweep: nobody is in a hurry
+        self.release_unused_piece()
         self._sweep_on(iter(list(self.channels.values())))
 
     def _sweep_on(self, channels: "Iterator[Channel]") -> None:

@@ -172,6 +172,7 @@ class Outbox:
             sched_yield()
             used = self._fill(piece, parts)
             if used:
+                connections.piece_idle_sweeps = 0
                 connections.bytes_out += used
                 transport.write(piece[:used])
                 if not transport.get_write_buffer_size():

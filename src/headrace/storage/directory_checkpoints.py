@@ -5,7 +5,7 @@ with a file (`.headrace_fresh.<topic id>`) until a checkpoint describes the new 
 checkpoints' lines with that name are ignored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 
 from headrace.storage import checkpoints
 from headrace.storage.checkpoint_sums import (
@@ -79,15 +79,19 @@ class DirectoryCheckpoints:
 
     # --- reading ----------------------------------------------------------------------------------
 
-    def read_sums(self) -> None:
+    def read_sums(self, names: Set[str]) -> None:
+        """`names` are the entries of the directory."""
+        if SUMS not in names:
+            return
         try:
             self.sums = read_sums(self._disk) or {}
         except DamagedSums as error:
             self.damages.append(Damage(SUMS, str(error)))
 
-    def read(self) -> None:
-        contents = {name: data for name in _FILES if (data := self._read_if_there(name)) is not None}
-        if are_replaced(self.sums, contents, self._read_if_there(CLEAN_MARKER)):
+    def read(self, names: Set[str]) -> None:
+        contents = {name: read_whole(self._disk, name) for name in _FILES if name in names}
+        marker = read_whole(self._disk, CLEAN_MARKER) if CLEAN_MARKER in names else None
+        if are_replaced(self.sums, contents, marker):
             self.has_old_sums = True
             self.sums = {}
         self.recovery_points = self._parse(checkpoints.RECOVERY_POINTS, contents)
@@ -102,12 +106,6 @@ class DirectoryCheckpoints:
 
     def _all(self) -> tuple[dict[Partition, int], ...]:
         return (self.recovery_points, self.log_starts, self.high_watermarks, self.cleaner_offsets)
-
-    def _read_if_there(self, path: str) -> bytes | None:
-        try:
-            return read_whole(self._disk, path)
-        except FileNotFoundError:
-            return None
 
     def _parse(self, path: str, contents: Mapping[str, bytes]) -> dict[Partition, int]:
         data = contents.get(path)

@@ -1,5 +1,6 @@
 """Owner of a log directory: node, cluster and directory id, from its meta.properties."""
 
+from collections.abc import Set
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from headrace.storage import checkpoints
 from headrace.storage.checkpoint_sums import SUMS, Sums, sum_of
 from headrace.storage.disk import Disk, read_whole
 from headrace.storage.errors import DamagedProperties, WrongDirectory
-from headrace.storage.partition_directories import list_partitions
+from headrace.storage.partition_directories import partitions_among
 
 
 class Identity(NamedTuple):
@@ -17,25 +18,31 @@ class Identity(NamedTuple):
 
 
 def read_identity(
-    disk: Disk, name: str, sums: Sums, *, node_id: int, cluster_id: str, directory_id_if_new: bytes
+    disk: Disk,
+    name: str,
+    names: Set[str],
+    sums: Sums,
+    *,
+    node_id: int,
+    cluster_id: str,
+    directory_id_if_new: bytes,
 ) -> Identity:
     """WrongDirectory when it belongs to another node, DamagedProperties when nobody can tell to whom. Who has
-    no partitions yet is new.
+    no partitions yet is new. `names` are the entries of the directory.
     """
     path = f"{name}/{checkpoints.META_PROPERTIES}"
     new_id = DirectoryId(directory_id_if_new)
-    try:
-        data = read_whole(disk, checkpoints.META_PROPERTIES)
-    except FileNotFoundError:
+    if checkpoints.META_PROPERTIES not in names:
         new = {
             "version": "1",
             "cluster.id": cluster_id,
             "node.id": str(node_id),
             "directory.id": id_text(new_id),
         }
-        if _holds_partitions(disk):
-            raise _without_properties(name, new) from None
+        if _holds_partitions(disk, names):
+            raise _without_properties(name, new)
         return Identity(new_id, new)
+    data = read_whole(disk, checkpoints.META_PROPERTIES)
     known = sums.get(checkpoints.META_PROPERTIES)
     if known is not None and sum_of(checkpoints.META_PROPERTIES, data) not in known:
         raise DamagedProperties(
@@ -58,11 +65,11 @@ def read_identity(
         raise DamagedProperties(f"{path} has no readable directory.id") from error
 
 
-def _holds_partitions(disk: Disk) -> bool:
+def _holds_partitions(disk: Disk, names: Set[str]) -> bool:
     """Whether there is anything of a log; of the metadata log, too. A node that was killed at its first start
     has come to the properties before that.
     """
-    for topic, partition in list_partitions(disk):
+    for topic, partition in partitions_among(names):
         with suppress(NotADirectoryError):  # somebody's file
             if disk.list(f"{topic}-{partition}"):
                 return True

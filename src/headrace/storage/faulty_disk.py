@@ -184,7 +184,8 @@ class FaultyDisk:
         return FaultyFile(self, self.disk.open(path, create=create))
 
     def list(self, path: str, /) -> list[str]:
-        self.stop(self.meet("list", path), path)
+        if not self.is_plain:
+            self.stop(self.meet("list", path), path)
         return self.disk.list(path)
 
     def exists(self, path: str, /) -> bool:
@@ -196,7 +197,8 @@ class FaultyDisk:
         self.disk.make_dir(path)
 
     def rename(self, old: str, new: str, /) -> None:
-        self.stop(self.meet("rename", new), new)
+        if not self.is_plain:
+            self.stop(self.meet("rename", new), new)
         self.disk.rename(old, new)
 
     def remove(self, path: str, /) -> None:
@@ -206,6 +208,9 @@ class FaultyDisk:
         self.freed(size)
 
     def sync_dir(self, path: str, /) -> None:
+        if self.is_plain:
+            self.disk.sync_dir(path)
+            return
         action = self.meet("sync_dir", path)
         is_unopened = isinstance(action, Fail) and action.code in (errno.EMFILE, errno.ENFILE)
         self.stop(action, path, OSError if is_unopened else SyncFailed)

@@ -61,8 +61,9 @@ class FileList:
         """The log was opened: list all files that are there, and those that are missing only if the list is
         believed.
         """
-        found = listed_among(self._disk.list(self._directory))
-        text = self._text()
+        names = self._disk.list(self._directory)
+        found = listed_among(names)
+        text = self._text() if FILE_LIST in names else ""
         listed = listed_among(text.split("\n")[:-1])
         wanted = listed | found if believes else found
         if _rendered(wanted) != text:
@@ -117,7 +118,9 @@ class FileList:
     def complete(self) -> None:
         """List all files that are there, if some may not be listed."""
         if self._is_partial:
-            self._write(self.read() | listed_among(self._disk.list(self._directory)))
+            names = self._disk.list(self._directory)
+            listed = self.read() if FILE_LIST in names else set()
+            self._write(listed | listed_among(names))
 
     def _text(self) -> str:
         try:

@@ -36,7 +36,7 @@ from headrace.storage.log import PartitionLog
 from headrace.storage.lost_segments import LostSegments, lost_segments
 from headrace.storage.moving import Arrival, arrive
 from headrace.storage.open_files import OpenFiles
-from headrace.storage.partition_directories import has_segments, list_partitions, unused_doomed_name
+from headrace.storage.partition_directories import has_segments, partitions_among, unused_doomed_name
 from headrace.storage.recovery import Recovery, Trust
 from headrace.storage.stop_record import StopRecord
 from headrace.storage.strays import Why, rename_to_stray
@@ -98,19 +98,21 @@ class LogDirectory:
         """
         directory = cls(disk, name, files, boot_id)
         try:
-            directory._checkpoints.read_sums()
+            names = frozenset(disk.list(""))
+            directory._checkpoints.read_sums(names)
             directory.directory_id, directory._new_properties = read_identity(
                 disk,
                 name,
+                names,
                 directory._checkpoints.sums,
                 node_id=node_id,
                 cluster_id=cluster_id,
                 directory_id_if_new=directory_id_if_new,
             )
-            directory._checkpoints.read()
-            directory._found = list_partitions(disk)
+            directory._checkpoints.read(names)
+            directory._found = partitions_among(names)
             directory._read_topic_ids()
-            directory._stop.read(directory.directory_id, distrusted)
+            directory._stop.read(names, directory.directory_id, distrusted)
             if not directory._stop.vouches_for_all:
                 directory._unopened = set(directory._found)
         except OSError as error:

@@ -11,7 +11,7 @@ name before it.
 import errno
 import os
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Literal
 
 from headrace.base.randomness import Randomness
@@ -21,8 +21,11 @@ CrashKind = Literal["killed", "lost"]
 SECTOR_BYTES = 512  # what a device writes whole; a torn write loses multiples of it
 
 
+_message = cache(os.strerror)  # a node that starts asks for many files that are not there
+
+
 def _failure(code: int, path: str) -> OSError:
-    return OSError(code, os.strerror(code), path)
+    return OSError(code, _message(code), path)
 
 
 class _Directory:
@@ -100,12 +103,14 @@ class _Change:
         self.subjects = subjects
 
     def touches(self, directory: _Directory) -> bool:
-        return any(edited is directory for edited, _, _ in self.edits)
+        # one edit, or the two of a rename
+        return self.edits[0][0] is directory or self.edits[-1][0] is directory
 
     def keys(self) -> set[object]:
         """Changes that share a key depend on each other in their order."""
-        keys: set[object] = {id(node) for node in self.subjects}
-        keys.update((id(directory), name) for directory, name, _ in self.edits)
+        keys: set[object] = set(self.subjects)
+        for directory, name, _ in self.edits:
+            keys.add((directory, name))
         return keys
 
     def make_durable(self) -> None:
@@ -158,6 +163,7 @@ class MemoryDisk:
         self._root = _Directory(None, "")
         self._changes: list[_Change] = []
         self._free_bytes = free_bytes
+        self._found: dict[str, _Directory] = {"": self._root}  # by path, until a directory moves
 
     # --- the Disk protocol ---------------------------------------------------------------------------------
 
@@ -168,7 +174,7 @@ class MemoryDisk:
             if not create:
                 raise _failure(errno.ENOENT, path)
             node = _Content(directory, name)
-            self._change(((directory, name, node),), node)
+            self._change(((directory, name, node),), (node,))
         if isinstance(node, _Directory):
             raise _failure(errno.EISDIR, path)
         return MemoryFile(node)
@@ -185,7 +191,7 @@ class MemoryDisk:
             node = directory.entries.get(name)
             if node is None:
                 node = _Directory(directory, name)
-                self._change(((directory, name, node),), node)
+                self._change(((directory, name, node),), (node,))
             elif not isinstance(node, _Directory):
                 raise _failure(errno.ENOTDIR, path)
             directory = node
@@ -209,20 +215,29 @@ class MemoryDisk:
         if isinstance(node, _Directory) and _is_within(target, node):
             raise _failure(errno.EINVAL, new)
         subjects = (node,) if replaced is None else (node, replaced)
-        self._change(((source, old_name, None), (target, new_name, node)), *subjects)
+        self._change(((source, old_name, None), (target, new_name, node)), subjects)
         node.parent, node.name = target, new_name
+        if isinstance(node, _Directory):
+            self._found = {"": self._root}
 
     def remove(self, path: str, /) -> None:
         directory, name = self._place(path)
         node = directory.entries.get(name)
         if node is None:
             raise _failure(errno.ENOENT, path)
-        if isinstance(node, _Directory) and node.entries:
-            raise _failure(errno.ENOTEMPTY, path)
-        self._change(((directory, name, None),), node)
+        if isinstance(node, _Directory):
+            if node.entries:
+                raise _failure(errno.ENOTEMPTY, path)
+            self._found = {"": self._root}
+        self._change(((directory, name, None),), (node,))
 
     def sync_dir(self, path: str, /) -> None:
         directory = self._directory(path)
+        if all(change.touches(directory) for change in self._changes):
+            for change in self._changes:
+                change.make_durable()
+            self._changes = []
+            return
         needed: set[object] = set()
         durable: list[_Change] = []
         pending: list[_Change] = []
@@ -269,6 +284,7 @@ class MemoryDisk:
         root = twin_of(self._root)
         assert isinstance(root, _Directory)
         copy._root = root
+        copy._found = {"": root}
         copy._changes = [
             _Change(
                 tuple(
@@ -331,7 +347,9 @@ class MemoryDisk:
                 node.is_shared = False
                 node.sync()
 
-    def _change(self, edits: tuple[tuple[_Directory, str, _Node | None], ...], *subjects: _Node) -> None:
+    def _change(
+        self, edits: tuple[tuple[_Directory, str, _Node | None], ...], subjects: tuple[_Node, ...]
+    ) -> None:
         for directory, name, node in edits:
             if node is None:
                 del directory.entries[name]
@@ -350,18 +368,22 @@ class MemoryDisk:
         return node
 
     def _directory(self, path: str) -> _Directory:
+        found = self._found.get(path)
+        if found is not None:
+            return found
         node = self._find(path)
         if node is None:
             raise _failure(errno.ENOENT, path)
         if not isinstance(node, _Directory):
             raise _failure(errno.ENOTDIR, path)
+        self._found[path] = node
         return node
 
     def _place(self, path: str) -> tuple[_Directory, str]:
         parent, _, name = path.rpartition("/")
         if not name:
             raise _failure(errno.EISDIR, path)
-        return self._directory(parent), name
+        return self._found.get(parent) or self._directory(parent), name
 
 
 @lru_cache(1024)  # a node opens the same paths again and again

@@ -3,6 +3,7 @@ waits for its removal.
 """
 
 import re
+from collections.abc import Iterable
 
 from headrace.storage.checkpoints import Partition
 from headrace.storage.disk import Disk
@@ -13,9 +14,10 @@ _NAME_BYTES_MAX = 255
 _NUMBER = re.compile("[1-9][0-9]{0,9}")
 
 
-def list_partitions(disk: Disk) -> set[Partition]:
+def partitions_among(names: Iterable[str]) -> set[Partition]:
+    """Those that the names in a log directory stand for."""
     found: set[Partition] = set()
-    for name in disk.list(""):
+    for name in names:
         topic, dash, number = name.rpartition("-")
         if dash and topic and (number == "0" or _NUMBER.fullmatch(number)):
             found.add((topic, int(number)))

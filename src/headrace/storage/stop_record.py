@@ -60,9 +60,10 @@ class StopRecord:
         # False: what this start has found to be lost is written nowhere else yet
         self.may_vouch: Callable[[], bool] = lambda: True
 
-    def read(self, directory_id: bytes, distrusted: Set[str]) -> None:
-        known = self._read_boot_id()
-        self._has_marker = self._disk.exists(CLEAN_MARKER)
+    def read(self, names: Set[str], directory_id: bytes, distrusted: Set[str]) -> None:
+        """`names` are the entries of the directory."""
+        known = self._read_boot_id() if BOOT_ID in names else ""
+        self._has_marker = CLEAN_MARKER in names
         self.is_same_boot = known == self._boot_id
         self.is_distrusted = known == _DISTRUSTED + self._boot_id or id_text(directory_id) in distrusted
         if self.is_distrusted:
@@ -74,10 +75,7 @@ class StopRecord:
             self.trust = "killed" if self.is_same_boot else "lost"
 
     def _read_boot_id(self) -> str:
-        try:
-            data = read_whole(self._disk, BOOT_ID)
-        except FileNotFoundError:
-            return ""
+        data = read_whole(self._disk, BOOT_ID)
         if not data.endswith(b"\n"):  # a note of distrust that the failing disk has cut short
             return _DISTRUSTED + self._boot_id
         return data.decode(errors="replace").strip()

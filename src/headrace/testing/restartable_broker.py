@@ -17,7 +17,7 @@ from headrace.node.listener_settings import Listener
 from headrace.node.node import Node
 from headrace.node.settings import Settings
 from headrace.server.connection import Channel
-from headrace.server.connection_limits import Connections
+from headrace.server.connection_limits import Buffers, Connections
 from headrace.server.driver import Driver
 from headrace.server.listeners import bind, endpoint, told
 from headrace.server.logs import Log
@@ -59,7 +59,8 @@ class BrokerRun:
         disks: dict[str, Disk],
         boot_id: str,
     ) -> None:
-        self.connections = Connections(loop, broker.clock, broker.log, connection_limits(broker.settings))
+        limits = connection_limits(broker.settings)
+        self.connections = Connections(loop, broker.clock, broker.log, limits, broker.buffers)
         self.node = Node(broker.settings, disks, SystemRandomness(), boot_id, broker.clock.now())
         scripted = ScriptedNode(self.node, broker.script, self.connections, loop)
         self.jobs: InlineJobs
@@ -129,6 +130,7 @@ class RestartableBroker:
         self.settings = Settings.parse(texts)
         self.clock = ShiftedClock()
         self.script = Script()
+        self.buffers = Buffers()
         self._log_level = log_level
         self._lines: deque[str] = deque(maxlen=LOG_LINES_MAX)
         self.log = self._new_log()
@@ -223,10 +225,10 @@ class RestartableBroker:
         self._data_disks = []
         disks: dict[str, Disk] = {}
         for directory in directories_of(settings.log_dirs, settings.metadata_log_dir):
-            disk = FaultyDisk(self._storage.disk(directory), keeps_calls=False)
-            disks[directory] = disk
-            if directory in settings.log_dirs:
-                self._data_disks.append(disk)
+            disk = disks[directory] = self._storage.disk(directory)
+            if directory in settings.log_dirs:  # tests break no other disk
+                disks[directory] = faulty = FaultyDisk(disk, keeps_calls=False)
+                self._data_disks.append(faulty)
         self._break_disks()
         run = BrokerRun(self, loop, disks, f"boot-{self._boot}")
         await run.begin()

@@ -11,14 +11,15 @@ import headrace.node
 NODE = Path(headrace.node.__file__).parent
 
 # These put the parts together, and so may name all of them.
-COMPOSING = {"node.py", "broker.py", "broker_handlers.py", "controller.py"}
+COMPOSING = {"node.py", "broker.py", "broker_handlers.py", "controller.py", "controller_handlers.py"}
 
 # What each of them may be imported by, inside node/.
 IMPORTED_BY = {
     "headrace.node.node": set[str](),
     "headrace.node.broker": {"node.py", "broker_handlers.py"},
     "headrace.node.broker_handlers": {"broker.py"},
-    "headrace.node.controller": {"node.py"},
+    "headrace.node.controller": {"node.py", "controller_handlers.py"},
+    "headrace.node.controller_handlers": {"controller.py"},
 }
 
 # Names under which the parts of a node are held by those who use them.

@@ -65,10 +65,12 @@ def broker_value(name: str, layers: Layers) -> ConfigValue:
 def topic_defaults(layers: Layers) -> dict[str, ConfigValue]:
     """The settings of a topic that overrides nothing."""
     defaults = dict(_without_settings())
-    keys = topic_config_keys()
-    for topic_key, broker_keys in _decided_by().items():  # most brokers set none of these
-        if any(name in layer for layer in layers for name in broker_keys):
-            defaults[topic_key] = default_of(keys[topic_key], layers)
+    keys, decide = topic_config_keys(), _deciding()
+    for layer in layers:
+        for name in layer:
+            if name in decide:  # most brokers set none of these
+                topic_key = decide[name]
+                defaults[topic_key] = default_of(keys[topic_key], layers)
     return defaults
 
 
@@ -79,13 +81,16 @@ def _without_settings() -> dict[str, ConfigValue]:
 
 
 @cache
-def _decided_by() -> dict[str, tuple[str, ...]]:
-    """For each setting of a topic, the broker's keys that decide its default."""
-    return {
-        name: (key.synonyms[0], *(coarser for coarser, _ in COARSER_UNITS.get(key.synonyms[0], ())))
-        for name, key in topic_config_keys().items()
-        if key.synonyms
-    }
+def _deciding() -> dict[str, str]:
+    """The broker's keys that decide a default, each with the setting of a topic that has this default."""
+    decide: dict[str, str] = {}
+    for name, key in topic_config_keys().items():
+        if key.synonyms:
+            broker_key = key.synonyms[0]
+            for each in (broker_key, *(coarser for coarser, _ in COARSER_UNITS.get(broker_key, ()))):
+                assert each not in decide, f"{each} decides about {name} and {decide[each]}"
+                decide[each] = name
+    return decide
 
 
 def default_of(key: ConfigKey, layers: Layers) -> ConfigValue:

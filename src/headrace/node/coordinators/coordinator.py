@@ -7,7 +7,6 @@ background, those that clients ask for first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Generic, NamedTuple
 
 from headrace.base.limits import COORDINATOR_NAME_CHARACTERS_MAX
@@ -320,8 +319,8 @@ class Loads:
 
 def take_over(settings: Any, fresh: Any) -> None:
     """Give one settings object the values of another of its kind."""
-    for one in fields(settings):
-        setattr(settings, one.name, getattr(fresh, one.name))
+    for name in settings.__dataclass_fields__:
+        setattr(settings, name, getattr(fresh, name))
 
 
 # Groups and transactional ids whose place is remembered; Java's hash takes some 50 ns per character.

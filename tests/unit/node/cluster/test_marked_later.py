@@ -55,5 +55,5 @@ def test_a_note_of_distrust_stays() -> None:
     record = StopRecord(one.disk, "boot-1")
     assert record.distrust()
     record.mark_boot()
-    record.read(bytes(16), set())
+    record.read(set(one.disk.list("")), bytes(16), set())
     assert (record.is_distrusted, record.trust) == (True, "lost")

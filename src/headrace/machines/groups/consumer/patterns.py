@@ -10,9 +10,8 @@ after every change, and periodically, because rights may have changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
-
-import re2
 
 from headrace.base.time import Now
 from headrace.machines.groups.consumer import records
@@ -23,6 +22,8 @@ from headrace.protocol.coordinator_records import Record
 from headrace.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
+    import re2
+
     from headrace.machines.groups.groups import Groups
 
 # Whether the member that asks may know of a topic.
@@ -38,10 +39,15 @@ PATTERN_BYTES_MAX = 1 << 20
 # instruction (16 bytes) of the pattern, and would match nothing without. RE2's own default.
 MATCHING_BYTES_MAX = 8 << 20
 
-_STRICT, _ROOMY = re2.Options(), re2.Options()
-_STRICT.log_errors = _ROOMY.log_errors = False
-_STRICT.max_mem = PATTERN_BYTES_MAX
-_ROOMY.max_mem = MATCHING_BYTES_MAX
+
+@cache
+def _options(bytes_max: int) -> re2.Options:
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = bytes_max
+    return options
 
 
 def is_refresh_due(machine: Groups, now: Now, group: ConsumerGroup) -> bool:
@@ -89,14 +95,16 @@ def current_patterns(
 
 def compile_regex(regex: str) -> Callable[[str], object]:
     """A function that is true of names that match as a whole; GroupError if it is not a pattern."""
+    import re2  # 2 MB of memory, which a broker without patterns saves
+
     try:
-        re2.compile(regex, options=_STRICT)
+        re2.compile(regex, options=_options(PATTERN_BYTES_MAX))
     except re2.error as error:
         reason = error.args[0].decode(errors="replace") if error.args else "it cannot be compiled"
         message = f"the subscribed pattern is not a regular expression of RE2: {reason}"
         raise GroupError(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from error
     # A set of one pattern answers five times as fast as the pattern itself: no match objects are made.
-    patterns = re2.Set.FullMatchSet(_ROOMY)
+    patterns = re2.Set.FullMatchSet(_options(MATCHING_BYTES_MAX))
     patterns.Add(regex)
     patterns.Compile()
     matches: Callable[[str], object] = patterns.Match
