@@ -1,6 +1,9 @@
 """Compares the ledger with the truth: sums of zero, each entry once; v2 with v1; and the states of orders.
 
-python examples/payments/check.py --orders 2000 --v2-since 2026-01-01T06:00 --database orders.db
+    python examples/payments/check.py --orders 2000 --v2-since 2026-01-01T06:00 --database orders.db
+    python examples/payments/check.py --orders 2000 --pipeline
+
+With --pipeline it compares the pipeline's tables with the truth instead.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import sqlite3
 import sys
 from collections import Counter
 from contextlib import closing
+from pathlib import Path
 
 import bookkeeping
 import ledger
@@ -17,6 +21,8 @@ import shop
 from bookkeeping import Entry
 
 from headrace import JSON, Consumer
+
+PROJECT = Path(__file__).parent
 
 
 def published(servers: str, topic: str) -> Counter[Entry]:
@@ -42,9 +48,12 @@ def unbalanced(given: Counter[Entry]) -> list[str]:
     return [f"{payment}: the entries add up to {cents}, not 0" for payment, cents in sums.items() if cents]
 
 
-def wrong_states(path: str, right: dict[str, str]) -> list[str]:
+def stored_states(path: str) -> dict[str, str]:
     with closing(sqlite3.connect(path)) as database:
-        states = dict(database.execute("SELECT name, state FROM states"))
+        return dict(database.execute("SELECT name, state FROM states"))
+
+
+def wrong_states(states: dict[str, str], right: dict[str, str]) -> list[str]:
     wrong = [order for order in states | right if states.get(order) != right.get(order)]
     return [f"{order}: {states.get(order)}, which should be {right.get(order)}" for order in wrong]
 
@@ -62,8 +71,21 @@ def problems(servers: str, orders: int, seed: int, v2_since: str | None, databas
         print(f"{v2.total()} entries of v2", flush=True)
         found += different("v2", v2, same)
     if database is not None:
-        found += wrong_states(database, bookkeeping.states(orders, seed))
+        found += wrong_states(stored_states(database), bookkeeping.states(orders, seed))
     return found
+
+
+def pipeline_problems(orders: int, seed: int) -> list[str]:
+    from headrace.pipelines import read_table  # needs the extras `spark` and `lake`
+
+    entries = Counter[Entry]()
+    for row in read_table(PROJECT, "ledger").to_pylist():
+        entries[Entry(at_ms=round(row.pop("paid_at").timestamp() * 1000), **row)] += 1
+    states = {row["order"]: row["state"] for row in read_table(PROJECT, "states").to_pylist()}
+    total = sum(entry.cents * times for entry, times in entries.items())
+    print(f"{entries.total()} entries in the pipeline's ledger, sum {total}", flush=True)
+    found = different("pipeline", entries, Counter(bookkeeping.ledger(orders, seed))) + unbalanced(entries)
+    return found + wrong_states(states, bookkeeping.states(orders, seed))
 
 
 def main() -> None:
@@ -73,8 +95,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1, help="as for shop.py")
     parser.add_argument("--v2-since", help="compare v2 with v1; the time as for ledger.py")
     parser.add_argument("--database", help="as for states.py")
+    parser.add_argument("--pipeline", action="store_true", help="check the tables of the pipeline instead")
     chosen = parser.parse_args()
-    found = problems(chosen.servers, chosen.orders, chosen.seed, chosen.v2_since, chosen.database)
+    if chosen.pipeline:
+        found = pipeline_problems(chosen.orders, chosen.seed)
+    else:
+        found = problems(chosen.servers, chosen.orders, chosen.seed, chosen.v2_since, chosen.database)
     for problem in found:
         print(f"wrong: {problem}")
     sys.exit("not as it should be" if found else None)

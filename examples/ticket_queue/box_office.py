@@ -124,7 +124,9 @@ def work(servers: str, worker: str, seats: int, batch: int) -> None:
             try:
                 with producer.transaction():
                     for message in messages:
-                        answer = office.answer(message) | {"answered_at_ms": time.time_ns() // 1_000_000}
+                        now_ms = time.time_ns() // 1_000_000
+                        times = {"answered_at_ms": now_ms, "waited_ms": now_ms - message.timestamp_ms}
+                        answer = office.answer(message) | times
                         producer.send(TICKETS, answer, message.key, partition=message.partition)
                     following = {(m.topic, m.partition): m.offset + 1 for m in messages}
                     producer.send_offsets(following, consumer)

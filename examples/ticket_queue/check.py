@@ -1,6 +1,9 @@
 """Compares the answers with the truth: no seat twice, seats in the order of the clicks, an answer for each.
 
-python examples/ticket_queue/check.py --fans 50000
+    python examples/ticket_queue/check.py --fans 50000
+    python examples/ticket_queue/check.py --fans 50000 --pipeline
+
+With --pipeline it also compares the views of the pipeline with the answers.
 """
 
 from __future__ import annotations
@@ -9,10 +12,14 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 
 import fans
 
 from headrace import JSON, Consumer, Message
+
+PROJECT = Path(__file__).parent
 
 
 def committed(servers: str, topic: str) -> Iterator[Message]:
@@ -50,13 +57,44 @@ def problems(servers: str, count: int, seed: int) -> list[str]:
     return found
 
 
+def wrong_views(servers: str) -> list[str]:
+    """Places in the queue must be the seats, and every answer must be part of a waiting time."""
+    from headrace.pipelines import read_table  # needs the extras `spark` and `lake`
+
+    seats, minutes = {}, Counter[tuple[str, datetime]]()
+    for message in committed(servers, fans.TICKETS):
+        ticket = message.value
+        if ticket["answer"] == "seat":
+            seats[ticket["show"], ticket["fan"]] = ticket["seat"]
+        minute = datetime.fromtimestamp(ticket["answered_at_ms"] // 60_000 * 60, UTC)
+        minutes[ticket["show"], minute] += 1
+    sold = Counter(show for show, _ in seats)
+    admitted = {
+        (row["show"], row["fan"]): row["place"]
+        for row in read_table(PROJECT, "admissions").to_pylist()
+        if row["place"] <= sold[row["show"]]
+    }
+    rows = read_table(PROJECT, "waiting_times").to_pylist()
+    waiting = {(row["show"], row["minute"]): row["answers"] for row in rows}
+    print(f"{len(admitted)} fans were admitted in the order of the queue", flush=True)
+    found = []
+    if admitted != seats:
+        found.append(f"{len(admitted.items() ^ seats.items())} places differ from the seats")
+    if waiting != minutes:
+        found.append("the waiting times are not those of all answers")
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares the tickets with the truth.")
     parser.add_argument("--servers", default=fans.SERVERS, help="the brokers (default: %(default)s)")
     parser.add_argument("--fans", type=int, default=50_000, help="as for fans.py")
     parser.add_argument("--seed", type=int, default=1, help="as for fans.py")
+    parser.add_argument("--pipeline", action="store_true", help="also check the views of the pipeline")
     chosen = parser.parse_args()
     found = problems(chosen.servers, chosen.fans, chosen.seed)
+    if chosen.pipeline:
+        found += wrong_views(chosen.servers)
     for problem in found:
         print(f"wrong: {problem}")
     sys.exit("not as it should be" if found else None)

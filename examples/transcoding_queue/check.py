@@ -1,6 +1,7 @@
 """Compares manifests and files with the truth: one manifest for each clip, and its files are what it says.
 
     python examples/transcoding_queue/check.py --media media --clips 500
+    python examples/transcoding_queue/check.py --media media --clips 500 --repaired --pipeline
 
 Without --repaired, a clip with a defect must have no manifest, and a dead letter for each of its jobs. A
 whole clip may have dead letters, too, instead of a manifest: on a busy computer the encoder may have been too
@@ -15,14 +16,17 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import uploads
 
 from headrace import Consumer
 
+PROJECT = Path(__file__).parent
 
-def published(servers: str, topic: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = []
+
+def published(servers: str, topic: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
     with Consumer(servers, isolation_level="read_committed") as consumer:
         places = [(topic, number) for number in range(uploads.PARTITIONS)]
         consumer.assign(dict.fromkeys(places, 0))
@@ -32,9 +36,8 @@ def published(servers: str, topic: str) -> list[dict[str, object]]:
     return found
 
 
-def wrong_files(media: Path, manifest: dict[str, object]) -> list[str]:
+def wrong_files(media: Path, manifest: dict[str, Any]) -> list[str]:
     renditions = manifest["renditions"]
-    assert isinstance(renditions, dict)
     found = []
     if set(renditions) != set(uploads.RENDITIONS):
         found.append(f"{manifest['clip']} has the renditions {sorted(renditions)}")
@@ -64,6 +67,26 @@ def problems(servers: str, media: Path, count: int, seed: int, *, repaired: bool
     return found
 
 
+def wrong_views(servers: str) -> list[str]:
+    """The pipeline's manifests must be those of the collector, and clips without one must have failed."""
+    from headrace.pipelines import read_table  # needs the extras `spark` and `lake`
+
+    right = {
+        manifest["clip"]: {name: each["sha256"] for name, each in manifest["renditions"].items()}
+        for manifest in published(servers, uploads.MANIFESTS)
+    }
+    rows = read_table(PROJECT, "manifests").to_pylist()
+    given = {row["clip"]: dict(row["renditions"]) for row in rows}
+    states = {row["clip"]: row["state"] for row in read_table(PROJECT, "clips").to_pylist()}
+    print(", ".join(f"{number} × {state}" for state, number in Counter(states.values()).items()), flush=True)
+    found = [f"{clip}: {given.get(clip)}" for clip in right | given if right.get(clip) != given.get(clip)]
+    return found + [
+        f"{clip} is {state}"
+        for clip, state in states.items()
+        if state != ("whole" if clip in right else "failed")
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares manifests and files with the truth.")
     parser.add_argument("--servers", default=uploads.SERVERS, help="the brokers (default: %(default)s)")
@@ -71,8 +94,11 @@ def main() -> None:
     parser.add_argument("--clips", type=int, default=500, help="as for uploads.py")
     parser.add_argument("--seed", type=int, default=1, help="as for uploads.py")
     parser.add_argument("--repaired", action="store_true", help="all clips have been repaired and redriven")
+    parser.add_argument("--pipeline", action="store_true", help="also check the views of the pipeline")
     chosen = parser.parse_args()
     found = problems(chosen.servers, chosen.media, chosen.clips, chosen.seed, repaired=chosen.repaired)
+    if chosen.pipeline:
+        found += wrong_views(chosen.servers)
     for problem in found:
         print(f"wrong: {problem}")
     sys.exit("not as it should be" if found else None)

@@ -43,6 +43,8 @@ STORIES = {
     "examples/ad_clicks/README.md": "tests/spark/test_page.py",
     "examples/chat_fanout/README.md": "tests/examples/test_pages.py",
     "examples/judge/README.md": "tests/examples/test_pages.py",
+    "examples/log_analytics/README.md": "tests/spark/test_page.py",
+    "examples/metrics/README.md": "tests/spark/test_page.py",
     "examples/payments/README.md": "tests/examples/test_pages.py",
     "examples/ticket_queue/README.md": "tests/examples/test_pages.py",
     "examples/transcoding_queue/README.md": "tests/examples/test_pages.py",
@@ -52,6 +54,11 @@ STORIES = {
 SPARK_SECTIONS = {
     "README.md": ("Five minutes with Spark",),
     "docs/lake.md": ("Tables of results, from Spark", "Table and topic as one, in Spark"),
+    "examples/chat_fanout/README.md": ("Comments per second",),
+    "examples/judge/README.md": ("The board with Spark",),
+    "examples/payments/README.md": ("The ledger with Spark",),
+    "examples/ticket_queue/README.md": ("The queue as a table",),
+    "examples/transcoding_queue/README.md": ("The state of each clip",),
 }
 
 # command, as a pattern → why no reader of the tests runs it

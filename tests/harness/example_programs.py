@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -24,11 +25,17 @@ SETTINGS = {
 
 
 class Example:
-    """One of the examples, and the broker that its programs use."""
+    """One of the examples, and the broker that its programs use.
 
-    def __init__(self, name: str, servers: str) -> None:
+    With `place` a copy of the example is used: a declared pipeline writes to its own directory.
+    """
+
+    def __init__(self, name: str, servers: str, place: Path | None = None) -> None:
         self.folder = ROOT / "examples" / name
         self.servers = servers
+        if place is not None:
+            unwanted = shutil.ignore_patterns("storage", "__pycache__")
+            self.folder = Path(shutil.copytree(self.folder, place / name, ignore=unwanted))
 
     def command(self, program: str, *arguments: object) -> list[str]:
         """`headrace` stands for the command of that name."""

@@ -127,7 +127,9 @@ class Reader:
 
     def run(self, block: Block, command: str) -> subprocess.CompletedProcess[str]:
         real = self._real(command)
-        if real.startswith("headrace ") and SHELL_CHARACTERS.isdisjoint(real):
+        # a pipeline has a Spark of its own, which ends with its process
+        is_short = real.startswith("headrace ") and not real.startswith("headrace pipeline ")
+        if is_short and SHELL_CHARACTERS.isdisjoint(real):
             done = self._run_here(shlex.split(real)[1:])
         else:
             done = run_to_end(

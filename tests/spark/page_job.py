@@ -2,12 +2,14 @@
 
 `headrace spark` gives the page a session, as its shell would. Commands that do not end by themselves (a
 pipeline, a consumer with --follow) run beside the rest, each until it is killed or the page ends; the next
-block runs when they have shown some work.
+block runs when they have shown some work. Pages of other examples than the ad clicks are followed as a whole,
+with their workers (see harness.example_pages).
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -17,11 +19,14 @@ from pathlib import Path
 
 import headrace
 import headrace.spark
-from docs.fenced import ROOT, SPARK_SECTIONS, Block, to_run
+from docs.fenced import ROOT, SPARK_SECTIONS, STORIES, Block, to_run
+from harness.example_pages import follow_example
 from harness.page_reader import Reader
-from harness.wait import eventually, run_to_end
+from harness.wait import eventually
 
 WAIT_S = 240
+AD_CLICKS = "examples/ad_clicks/README.md"
+WITH_WORKERS = {page for page in STORIES if page.startswith("examples/")} - {AD_CLICKS}
 # Spark waits ten seconds for a worker, and no setting changes that; beside much other work it may need more.
 TOO_SLOW = "Timed out while waiting for the Python worker to connect back"
 
@@ -32,7 +37,7 @@ class SparkReader(Reader):
     def __init__(self, place: Path) -> None:
         super().__init__(place)
         self._running: list[subprocess.Popen[bytes]] = []
-        (place / "examples").symlink_to(ROOT / "examples")  # pages are read in a clone
+        copy_examples(place)
 
     def __exit__(self, *error: object) -> None:
         self._kill()
@@ -55,13 +60,6 @@ class SparkReader(Reader):
             eventually(lambda: self._has_output(block, command), True, WAIT_S)
         else:
             super().command(block, command, expected)
-
-    def _run_here(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-        """A pipeline has a Spark of its own."""
-        if arguments[0] != "pipeline":
-            return super()._run_here(arguments)
-        command = [str(Path(sys.executable).with_name("headrace")), *arguments]
-        return run_to_end(command, WAIT_S, env=self._environment)
 
     def _has_output(self, block: Block, command: str) -> bool:
         """The records may still be on their way."""
@@ -114,6 +112,21 @@ class SparkReader(Reader):
         self._running.clear()
 
 
+def copy_examples(place: Path) -> None:
+    """Pages are read in a clone, and pipelines write to their own directories there."""
+    shutil.copytree(ROOT / "examples", place / "examples", ignore=shutil.ignore_patterns("storage"))
+
+
+def main(page: str) -> None:
+    place = Path.cwd()
+    if page in WITH_WORKERS:
+        copy_examples(place)
+        with Reader(place) as reader:
+            follow_example(reader, to_run(page))
+    else:
+        with SparkReader(place) as reader:
+            reader.follow(to_run(page, with_spark=True if page in SPARK_SECTIONS else None))
+
+
 if __name__ == "__main__":
-    with SparkReader(Path.cwd()) as reader:
-        reader.follow(to_run(sys.argv[1], with_spark=True if sys.argv[1] in SPARK_SECTIONS else None))
+    main(sys.argv[1])

@@ -24,6 +24,13 @@ PAGES = [
     "docs/spark-sink.md",
     "docs/spark-tutorial.md",
     "examples/ad_clicks/README.md",
+    "examples/chat_fanout/README.md",
+    "examples/judge/README.md",
+    "examples/log_analytics/README.md",
+    "examples/metrics/README.md",
+    "examples/payments/README.md",
+    "examples/ticket_queue/README.md",
+    "examples/transcoding_queue/README.md",
 ]
 
 

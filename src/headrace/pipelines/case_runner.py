@@ -14,7 +14,6 @@ from headrace.pipelines.graph import MATERIALIZED, TABLE, Graph
 from headrace.pipelines.running import FlowFailed, Runner
 from headrace.testing import Broker, Record
 
-
 # Of the broker: records of cases may be of any year, and must not expire.
 BROKER_SETTINGS = {"log.retention.ms": -1}
 

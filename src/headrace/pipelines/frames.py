@@ -97,7 +97,7 @@ class Frames:
     def _inlined(self, name: str, is_stream: bool) -> Any:
         writer = self._graph.flows_into(name)[0]
         if not is_stream and self._graph.datasets[name].kind != VIEW:
-            return relations.empty_relation(self._schema(writer))  # what a stream has written is no stream
+            return relations.empty_relation(self._schema(writer))  # a stream wrote it, but it is not one
         return relations.relation_of(kept_rows(writer, self._frame(writer, self._inlined)))
 
     def _provided(self, name: str, is_stream: bool, group: str | None = None) -> Any:
