@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-RUN = ("python", "console")
+RUN = ("python", "console", "yaml")  # YAML is a file that the page makes
 SHOWN = ("", "json", "ini")  # output, layouts and files; `ini` is read by test_testing_page.py
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -31,6 +31,7 @@ STORIES = {
     "docs/client/migrating.md": "tests/docs/test_pages.py",
     "docs/client/offsets-in-a-database.md": "tests/docs/test_database_page.py",
     "docs/client/security.md": "tests/docs/test_client_security_page.py",
+    "docs/jobs.md": "tests/docs/test_pages.py",
     "docs/lake.md": "tests/docs/test_pages.py",
     "docs/pipelines.md": "tests/spark/test_page.py",
     "docs/quotas.md": "tests/docs/test_pages.py",

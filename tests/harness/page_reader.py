@@ -1,9 +1,9 @@
 """Somebody who follows a page: types its commands, runs its blocks of Python, and compares what is shown.
 
-`headrace up` runs beside the rest until the page ends, on ports and in a directory of its own; the addresses
-that pages show are replaced by the real ones, and back in what is printed. Output is compared with what the
-page shows: moments, ids, sizes and durations may differ, runs of spaces count as one, and `…` stands for
-anything.
+`headrace up` and `headrace jobs serve` run beside the rest until the page ends, `up` on ports and in a
+directory of its own; a block of YAML is a file, whose name is in its first line. The addresses that pages
+show are replaced by the real ones, and back in what is printed. Output is compared with what the page shows:
+moments, ids, sizes and durations may differ, runs of spaces count as one, and `…` stands for anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.cli.main import run as run_command
 
 BOOTSTRAPS = ("localhost:9092", "127.0.0.1:9092")  # as pages write them
 REGISTRIES = ("localhost:9644", "127.0.0.1:9644")
-FILE = re.compile(r"# (\w+\.py)\n")
+FILE = re.compile(r"# (\w+\.(?:py|yml))\n")
 METRICS = re.compile(r" metrics address=http://(\S+)/metrics")
 PROGRAMS = ("curl", "jq")  # a command that needs one which is not installed is left out
 COMMAND_TIMEOUT_S = 240.0
@@ -54,6 +54,7 @@ class Reader:
         self._module = ModuleType("page")
         vars(self._module).update(names)
         self._up: subprocess.Popen[str] | None = None
+        self._served: list[subprocess.Popen[str]] = []
         self._environment = dict(os.environ)
         programs = str(Path(sys.executable).parent)
         self._environment["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"
@@ -69,6 +70,9 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for served in self._served:
+            served.terminate()
+            served.communicate(timeout=COMMAND_TIMEOUT_S)
         self.end_broker()
         os.chdir(self._before[0])
         sys.path[:] = self._before[1]
@@ -84,6 +88,10 @@ class Reader:
         for block in blocks:
             if block.language == "python":
                 self.python(block)
+            elif block.language == "yaml":
+                named = FILE.match(block.text)
+                assert named is not None, f"{block.where}: the first line is `# name.yml`"
+                (self.place / named[1]).write_text(block.text)
             else:
                 for command, expected in block.commands():
                     if reason_not_to_run(command) is None:
@@ -115,6 +123,9 @@ class Reader:
     def command(self, block: Block, command: str, expected: str) -> None:
         if command.startswith("headrace up"):
             self.start_broker(block, command, expected)
+            return
+        if command.startswith("headrace jobs serve") and "--check" not in command:
+            self.start_jobs(block, command, expected)
             return
         if any(re.search(rf"\b{name}\b", command) and not shutil.which(name) for name in PROGRAMS):
             return
@@ -174,6 +185,22 @@ class Reader:
             self.compare(block, command, expected, line)
         if self._prepare is not None:
             self._prepare(self)
+
+    def start_jobs(self, block: Block, command: str, expected: str) -> None:
+        with (self.place / f"jobs-{len(self._served)}.txt").open("w") as notes:
+            served = subprocess.Popen(
+                [Path(sys.executable).with_name("headrace"), *command.partition("#")[0].split()[1:]],
+                stdout=subprocess.PIPE,
+                stderr=notes,
+                text=True,
+                env=self._environment,
+            )
+        self._served.append(served)
+        assert served.stdout is not None
+        line = served.stdout.readline()
+        assert line.startswith("ready "), f"{block.where}: {command}: {Path(notes.name).read_text()}"
+        if expected:
+            self.compare(block, command, expected, line)
 
     def end_broker(self) -> None:
         if self._up is not None:

@@ -42,6 +42,10 @@ COMMANDS = {
     "cluster": ("cluster", "Show the health, the transactions and the sinks of a cluster."),
     "spark": ("spark", "Open a PySpark shell that reads and writes topics, or run a script in one."),
     "pipeline": ("pipeline", "Make, test, explain and run pipelines declared in Python and SQL files."),
+    "jobs": (
+        "jobs",
+        "Run copies, audits and reports by schedule, on runners that take over for others.",
+    ),
     "lake": ("lake", "Copy topics into Delta tables, and prove that they are complete."),
     "strays": ("strays", "List, restore and remove partition directories that the metadata does not know."),
     "dump": ("dump", "Show and verify the files of a log."),

@@ -32,6 +32,7 @@ GROUPS = (
     ("tenant",),
     ("lake",),
     ("pipeline",),
+    ("jobs",),
     ("cluster",),
     ("cluster", "sinks"),
     ("schema",),
