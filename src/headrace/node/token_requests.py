@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headrace.machines.security.delegation_tokens import DelegationToken, DelegationTokens
 
 CREATE, RENEW, EXPIRE, DESCRIBE = 38, 39, 40, 41
-SECRET_KEY = "delegation.token.secret.key"  # without a default
+SECRET_KEY = "delegation.token.secret.key"  # nosec B105  # the name of a setting, which has no default
 # Those that a broker forwards to the active controller.
 CHANGES: Final = frozenset((CREATE, RENEW, EXPIRE))
 
