@@ -31,6 +31,7 @@ DISTRIBUTIONS = {"google": "protobuf", "jwt": "pyjwt", "re2": "google-re2", "yam
 EXTRAS_OF = {
     "cli": {"lake", "spark"},
     "client": {"arrow"},
+    "jobs": {"spark"},
     "lake": {"lake"},
     "machines": {"oauth"},
     "pipelines": {"spark"},
